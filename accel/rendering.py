@@ -22,7 +22,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -157,22 +157,26 @@ def shown_names(what: str, names: Iterable[str], limit: int) -> Shown:
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[Row]):
-    """A column of a table.
+    """A column of a table, or a field.
 
     Args:
         title: its head.
-        value: returns its text for a row.
+        value: a key of the row, or returns the text for a row.
         justify: numbers are on the right, words on the left.
         no_wrap: whether its values are wrapped only if the other columns cannot become narrower.
     """
 
     title: str
-    value: Callable[[Row], object]
+    value: str | Callable[[Row], object]
     justify: Literal["left", "right"] = "right"
     no_wrap: bool = True
 
+    def of(self, row: Any) -> object:
+        """The value of a row."""
+        return row[self.value] if isinstance(self.value, str) else self.value(row)
 
-def word(title: str, value: Callable[[Row], object]) -> Column[Row]:
+
+def word(title: str, value: str | Callable[[Row], object]) -> Column[Row]:
     """A column of words, which are wrapped last."""
     return Column(title, value, "left")
 
@@ -183,11 +187,20 @@ def table_of(rows: Iterable[Row], *columns: Column[Row]) -> Table:
     for column in columns:
         table.add_column(column.title, justify=column.justify, no_wrap=column.no_wrap, overflow="fold")
     for row in rows:
-        table.add_row(*(str(column.value(row)) for column in columns))
+        table.add_row(*(str(column.of(row)) for column in columns))
     return table
 
 
-def field_lines(fields: Mapping[str, object]) -> tuple[str, ...]:
+Fields: TypeAlias = Mapping[str, Any]
+"""A result, or a row of one, as data."""
+
+
+def shown_rows(data: Fields, what: str, columns: Sequence[Column[Fields]], *sentences: str) -> Shown:
+    """Rows under a key of the data: as a table, with sentences below."""
+    return Shown(data, (table_of(data[what], *columns), "", *sentences))
+
+
+def field_lines(fields: Fields) -> tuple[str, ...]:
     """A line for each existing field."""
     return tuple(f"{name:<20}{value}" for name, value in fields.items() if value is not None)
 

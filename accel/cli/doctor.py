@@ -20,6 +20,7 @@ from enum import StrEnum
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -27,10 +28,10 @@ from accel.catalog import ObjectCatalog
 from accel.catalog.parts import NO_MARKS, keeps_marks
 from accel.catalog.proof import find_strangers
 from accel.catalog.survey import read_survey
-from accel.cli.config_file import SettingShown, all_settings, config_of
+from accel.cli.config_file import all_settings, config_of
 from accel.cli.options import StoreChoice, command, end_with, found_text, look_around, store_options
 from accel.errors import AccelError, AccessDenied, KeyMissing
-from accel.rendering import Column, Output, Rendered, Shown, table_of, word
+from accel.rendering import Column, Fields, Output, Rendered, Shown, table_of, word
 from accel.system import SYSTEM, Components, clock_skew_seconds
 from accel.units import time_text
 from loaders.errors import CredentialsMissing, EndpointUnreachable, RequestRefused, StoreError
@@ -115,27 +116,34 @@ def doctor(*, read_only: bool, store: StoreChoice, output: Output) -> None:
     """
     with output.progress("trying the store"):
         findings = [*examined(store.open(), SYSTEM, is_read_only=read_only), packages(), *installed(), java()]
-    columns: tuple[Column[Finding], ...] = (
-        word("check", lambda each: each.check),
-        word("", lambda each: each.state.value),
-        Column("found", lambda each: each.found, "left", no_wrap=False),
-    )
-    advice = [f"{each.check}: {each.advice}" for each in findings if each.advice]
-    is_sound = not any(each.state is State.FAILED for each in findings)
     root = click.get_current_context().find_root()
-    path, settings = config_of(root).path, all_settings(root)
-    setting_columns: tuple[Column[SettingShown], ...] = (
-        word("command", lambda row: row.command),
-        word("option", lambda row: row.key),
-        Column("value", lambda row: "" if row.value is None else row.value, "left", no_wrap=False),
-        Column("source", lambda row: row.source, "left", no_wrap=False),
-    )
-    lines: list[Rendered] = [table_of(findings, *columns), *(["", "what to do:", *advice] if advice else [])]
-    lines += ["", f"file of settings: {path or 'none'}", table_of(settings, *setting_columns)]
-    data = {"ok": is_sound, "findings": [asdict(each) for each in findings], "file": path}
-    output.show(Shown(data | {"settings": [asdict(each) for each in settings]}, lines))
+    is_sound = not any(each.state is State.FAILED for each in findings)
+    data = {"ok": is_sound, "findings": list(map(asdict, findings))}
+    data |= {"file": config_of(root).path, "settings": list(map(asdict, all_settings(root)))}
+    output.show(Shown(data, _lines(data)))
     if not is_sound:
         end_with(EXIT_PROBLEMS)
+
+
+_FINDINGS: Final[tuple[Column[Fields], ...]] = (
+    word("check", "check"),
+    word("", "state"),
+    Column("found", "found", "left", no_wrap=False),
+)
+_SETTINGS: Final[tuple[Column[Fields], ...]] = (
+    word("command", "command"),
+    word("option", "key"),
+    Column("value", lambda row: row["value"] or "", "left", no_wrap=False),
+    Column("source", "source", "left", no_wrap=False),
+)
+
+
+def _lines(data: Fields) -> Iterator[Rendered]:
+    yield table_of(data["findings"], *_FINDINGS)
+    if advice := [f"{each['check']}: {each['advice']}" for each in data["findings"] if each["advice"]]:
+        yield from ("", "what to do:", *advice)
+    yield from ("", f"file of settings: {data['file'] or 'none'}")
+    yield table_of(data["settings"], *_SETTINGS)
 
 
 def examined(store: ObjectStore, system: Components, *, is_read_only: bool = False) -> Iterator[Finding]:

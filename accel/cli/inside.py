@@ -16,7 +16,7 @@ from accel.cli.stream.notation import moment_ms_text
 from accel.cli.stream.options import ScopeChoice, StreamChoice, holder_option, scope_options, stream_options
 from accel.errors import IllegalState, InvalidArgument, NotInHistory
 from accel.history.rules.transactions import TransactionStatus
-from accel.rendering import Column, Output, Shown, said, shown_names, table_of, word
+from accel.rendering import Column, Fields, Output, Shown, said, shown_names, shown_rows, word
 from accel.system import SYSTEM
 from accel.units import count_text
 from loaders.layout import encode_name
@@ -144,11 +144,11 @@ def delete_scope(*, yes: bool, scope: ScopeChoice, output: Output) -> None:
     output.show(said(f"dry run: scope {name} would be deleted (--yes does it)", scope=name, dry_run=True, exists=True))
 
 
-_COLUMNS: Final[tuple[Column[tuple[UUID, ActiveTransaction]], ...]] = (
-    word("transaction", lambda item: item[0]),
-    word("status", lambda item: item[1].status.value),
-    word("lives until", lambda item: moment_ms_text(item[1].lease_expiry_ms)),
-    word("writer", lambda item: item[1].writer_id or ""),
+_COLUMNS: Final[tuple[Column[Fields], ...]] = (
+    word("transaction", "transaction"),
+    word("status", "status"),
+    word("lives until", lambda row: moment_ms_text(row["lease_expiry_ms"])),
+    word("writer", lambda row: row["writer"] or ""),
 )
 
 
@@ -170,9 +170,8 @@ def transaction_group() -> None:
 @stream_options
 def list_transactions(*, stream: StreamChoice, output: Output) -> None:
     """List a stream's transactions that have not ended."""
-    active = list(stream.open().transactions.each_active())
-    data = {"transactions": [_data(*item) for item in active]}
-    output.show(Shown(data, (table_of(active, *_COLUMNS), "", count_text(len(active), "transaction"))))
+    active = [_data(*item) for item in stream.open().transactions.each_active()]
+    output.show(shown_rows({"transactions": active}, "transactions", _COLUMNS, count_text(len(active), "transaction")))
 
 
 @command(

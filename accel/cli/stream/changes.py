@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 import click
@@ -34,7 +34,7 @@ from accel.history.rules.requests import RequestStatus, ScalePlan
 from accel.history.rules.retention import place_truncation, refuse_truncation
 from accel.history.rules.states import refuse_undeletable
 from accel.history.rules.values import parse_segment, segment_text, some_ids
-from accel.rendering import Column, Output, Shown, said, table_of, word
+from accel.rendering import Column, Fields, Output, Shown, said, shown_rows, word
 from accel.units import count_text
 
 if TYPE_CHECKING:
@@ -350,37 +350,32 @@ def requests(*, request_id: UUID | None, epoch: int | None, stream: StreamChoice
         return
     current = opened.current_epoch()
     since = current.epoch if epoch is None else epoch
-    progress, known = opened.scale_progress(since), opened.requests()
+    progress, known = opened.scale_progress(since).value, opened.requests()
     data = {
         "requests": [_data(request) for request in known],
         "epoch": since,
-        "progress": progress.value,
+        "progress": progress,
         "current_epoch": current.epoch,
         "current_epoch_ms": current.creation_time_ms,
         "segments": len(current.segments),
     }
-    columns: tuple[Column[WorkflowRequest], ...] = (
-        word("request", lambda request: request.workflow_id),
-        word("status", lambda request: request.status.value),
-        word("workflow", _what),
-    )
-    waiting = [each for each in known if isinstance(each.plan, ScalePlan) and each.status in _OPEN]
+    count, waiting = len(current.segments), sum(_is_open_scale(request) for request in known)
     now = f"now epoch {current.epoch}, begun {moment_ms_text(current.creation_time_ms)}"
-    sentence = (
-        f"scale since epoch {since}: {progress.value}; {now}, with {count_text(len(current.segments), 'segment')};"
-        f" {count_text(len(waiting), 'request')} open"
-    )
-    output.show(Shown(data, (table_of(known, *columns), "", count_text(len(known), "request"), sentence)))
+    sentence = f"scale since epoch {since}: {progress}; {now}, with {count_text(count, 'segment')};"
+    sentence += f" {count_text(waiting, 'request')} open"
+    output.show(shown_rows(data, "requests", _REQUEST_COLUMNS, count_text(len(known), "request"), sentence))
 
 
-_OPEN = {RequestStatus.WAITING, RequestStatus.CLAIMED}
+def _is_open_scale(request: WorkflowRequest) -> bool:
+    return isinstance(request.plan, ScalePlan) and request.status in {RequestStatus.WAITING, RequestStatus.CLAIMED}
 
 
 def shown_request(request: WorkflowRequest, note: str = "") -> Shown:
     """One request, with a note on the next step."""
+    data = _data(request)
     reason = f": {request.reason}" if request.reason else ""
-    lines = (f"{request.workflow_id}  {request.status.value}  {_what(request)}{reason}",)
-    return Shown(_data(request), (*lines, note) if note else lines)
+    lines = (f"{data['request']}  {data['status']}  {_what(data)}{reason}",)
+    return Shown(data, (*lines, note) if note else lines)
 
 
 def waiting_note(request: WorkflowRequest) -> str:
@@ -393,16 +388,21 @@ def waiting_note(request: WorkflowRequest) -> str:
     )
 
 
-def _what(request: WorkflowRequest) -> str:
-    if not isinstance(request.plan, ScalePlan):
-        return request.workflow.value.lower()
-    transition = request.plan.transition
-    ranges = list(transition.new_ranges)
-    shown = ", ".join(f"[{start}, {end})" for start, end in ranges[:RANGES_SHOWN_MAX])
-    more = ", ..." if len(ranges) > RANGES_SHOWN_MAX else ""
-    time = moment_ms_text(transition.time_ms)
-    who = "" if request.plan.is_manual else ", by a policy"
-    return f"scale of {some_ids(transition.segments_to_seal.ids)} to {shown}{more} of {time}{who}"
+def _what(request: Fields) -> str:
+    if "seal" not in request:
+        return str(request["workflow"]).lower()
+    shown = ", ".join(f"[{start}, {end})" for start, end in request["ranges"][:RANGES_SHOWN_MAX])
+    more = ", ..." if len(request["ranges"]) > RANGES_SHOWN_MAX else ""
+    who = ", by a policy" if request["by_policy"] else ""
+    sealed = some_ids(list(map(parse_segment, request["seal"])))
+    return f"scale of {sealed} to {shown}{more} of {moment_ms_text(request['time_ms'])}{who}"
+
+
+_REQUEST_COLUMNS: Final[tuple[Column[Fields], ...]] = (
+    word("request", "request"),
+    word("status", "status"),
+    word("workflow", _what),
+)
 
 
 def _data(request: WorkflowRequest) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -22,12 +22,11 @@ from accel.cli.stream.notation import (
 )
 from accel.cli.stream.options import StreamChoice, moment_option, read_by, stream_options
 from accel.history.rules.values import parse_segment, segment_text
-from accel.rendering import Column, Output, Shown, said, table_of, word
+from accel.rendering import Column, Fields, Output, Shown, said, shown_rows, word
 from accel.units import count_text
 
 if TYPE_CHECKING:
     from accel.history.rules.epochs import EpochRecord, EpochSummary
-    from accel.history.rules.retention import RetentionEntry
     from accel.history.store import Stream
 
 EPOCHS_SHOWN = 20
@@ -135,32 +134,25 @@ def _shown_summary(summary: EpochSummary) -> Shown:
 
 
 def _epoch_line(epoch: EpochRecord | EpochSummary, time_ms: int, note: str, **more: int) -> Shown:
-    data: dict[str, Any] = {
-        "epoch": epoch.epoch,
-        **more,
-        "time_ms": time_ms,
-        "splits": epoch.splits,
-        "merges": epoch.merges,
-    }
-    data["segments"] = [segment_data(row) for row in epoch.segments]
-    text = segments_text(epoch.segments, len(epoch.segments))
-    return Shown(data, (f"epoch {epoch.epoch:<6}{moment_ms_text(time_ms)}  {note}{text}",))
+    segments = list(map(segment_data, epoch.segments))
+    data = {"epoch": epoch.epoch, **more, "time_ms": time_ms, "splits": epoch.splits, "merges": epoch.merges}
+    line = f"epoch {epoch.epoch:<6}{moment_ms_text(time_ms)}  {note}{segments_text(segments)}"
+    return Shown(data | {"segments": segments}, (line,))
 
 
 def _active(stream: Stream) -> Shown:
     current = stream.current_epoch()
-    table = table_of(current.segments, *SEGMENT_COLUMNS, CREATED)
+    data = {"epoch": current.epoch, "segments": list(map(segment_data, current.segments))}
     sentence = f"{count_text(len(current.segments), 'segment')} of epoch {current.epoch}"
-    data = {"epoch": current.epoch, "segments": [segment_data(segment) for segment in current.segments]}
-    return Shown(data, (table, "", sentence))
+    return shown_rows(data, "segments", (*SEGMENT_COLUMNS, CREATED), sentence)
 
 
 def _segments_at(stream: Stream, time_ms: int) -> Shown:
     offsets = stream.segments_at(time_ms)
-    rows = stream.cuts.span(offsets).segments
-    data = {"at_ms": time_ms, "segments": [{**segment_data(row), "offset": offsets[row.id]} for row in rows]}
-    table = table_of(rows, *SEGMENT_COLUMNS, CREATED, Column("offset", lambda row: offsets[row.id]))
-    return Shown(data, (table, "", f"{count_text(len(rows), 'segment')} at {moment_ms_text(time_ms)}"))
+    rows = [segment_data(row, offset=offsets[row.id]) for row in stream.cuts.span(offsets).segments]
+    sentence = f"{count_text(len(rows), 'segment')} at {moment_ms_text(time_ms)}"
+    columns = (*SEGMENT_COLUMNS, CREATED, Column("offset", "offset"))
+    return shown_rows({"at_ms": time_ms, "segments": rows}, "segments", columns, sentence)
 
 
 @command(
@@ -192,12 +184,10 @@ def cuts(*, limit: int, head: bool, recorded: Moment | None, stream: StreamChoic
 def _recorded(stream: Stream, limit: int) -> Shown:
     recorded = stream.retention.read()
     entries = recorded[-limit:] if limit else recorded
-    data: dict[str, Any] = {
-        "cuts": [{"recording_time_ms": entry.recording_time_ms, "size": entry.recorded_size} for entry in entries],
-        "left_out": len(recorded) - len(entries),
-    }
-    columns: tuple[Column[RetentionEntry], ...] = (
-        word("recorded", lambda entry: moment_ms_text(entry.recording_time_ms)),
-        Column("size before", lambda entry: entry.recorded_size),
+    rows = [{"recording_time_ms": entry.recording_time_ms, "size": entry.recorded_size} for entry in entries]
+    columns: tuple[Column[Fields], ...] = (
+        word("recorded", lambda row: moment_ms_text(row["recording_time_ms"])),
+        Column("size before", "size"),
     )
-    return Shown(data, (table_of(entries, *columns), "", count_text(len(recorded), "recorded cut")))
+    data = {"cuts": rows, "left_out": len(recorded) - len(entries)}
+    return shown_rows(data, "cuts", columns, count_text(len(recorded), "recorded cut"))

@@ -18,16 +18,15 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from accel.errors import InvalidArgument
 from accel.history.rules.values import TIME_MS_END, parse_segment, segment_text
-from accel.rendering import Column, word
+from accel.rendering import Column, Fields, word
 from accel.units import milliseconds, parse_time
 
 if TYPE_CHECKING:
@@ -297,7 +296,7 @@ SHOWN_SEGMENTS_MAX: Final = 8
 """Segments of an epoch in one line of text; JSON has all of them."""
 
 
-def segment_data(segment: SegmentRecord) -> dict[str, Any]:
+def segment_data(segment: SegmentRecord, **more: Any) -> dict[str, Any]:
     """A segment in the form for machines."""
     return {
         "segment": str(segment),
@@ -305,24 +304,25 @@ def segment_data(segment: SegmentRecord) -> dict[str, Any]:
         "key_start": segment.key_start,
         "key_end": segment.key_end,
         "creation_time_ms": segment.creation_time_ms,
+        **more,
     }
 
 
-def keys_text(segment: SegmentRecord) -> str:
-    """A segment's keys.
+def keys_text(segment: Fields) -> str:
+    """The keys of a segment.
 
-    >>> from accel.history.rules.segments import SegmentRecord
-    >>> keys_text(SegmentRecord(3, 0, 0.25, 0.5))
+    >>> keys_text({"key_start": 0.25, "key_end": 0.5})
     '[0.25, 0.5)'
     """
-    return f"[{segment.key_start}, {segment.key_end})"
+    return f"[{segment['key_start']}, {segment['key_end']})"
 
 
-SEGMENT_COLUMNS: Final[tuple[Column[SegmentRecord], ...]] = (word("segment", str), word("keys", keys_text))
-CREATED: Final[Column[SegmentRecord]] = word("created", lambda segment: moment_ms_text(segment.creation_time_ms))
+SEGMENT_COLUMNS: Final[tuple[Column[Fields], ...]] = (word("segment", "segment"), word("keys", keys_text))
+CREATED: Final[Column[Fields]] = word("created", lambda segment: moment_ms_text(segment["creation_time_ms"]))
 
 
-def segments_text(segments: Iterable[SegmentRecord], count: int) -> str:
+def segments_text(segments: Sequence[Fields]) -> str:
     """The first few of the given segments, and their keys."""
-    shown = ", ".join(f"{segment} {keys_text(segment)}" for segment in islice(segments, SHOWN_SEGMENTS_MAX))
-    return f"{shown}, and {count - SHOWN_SEGMENTS_MAX} more" if count > SHOWN_SEGMENTS_MAX else shown
+    shown = ", ".join(f"{each['segment']} {keys_text(each)}" for each in segments[:SHOWN_SEGMENTS_MAX])
+    more = len(segments) - SHOWN_SEGMENTS_MAX
+    return f"{shown}, and {more} more" if more > 0 else shown

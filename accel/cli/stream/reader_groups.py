@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -20,11 +21,10 @@ from accel.cli.stream.notation import (
 )
 from accel.cli.stream.options import StreamChoice, parse_name, read_by, stream_options, stream_reader_options
 from accel.errors import NotInHistory, Sought
-from accel.rendering import Column, Output, Shown, said, shown_names, table_of, word
+from accel.rendering import Column, Fields, Output, Rendered, Shown, said, shown_names, table_of, word
 from accel.units import count_text, time_text
 
 if TYPE_CHECKING:
-    from accel.history.rules.segments import SegmentRecord
     from accel.history.store import Stream
     from accel.streams.groups import ReaderGroup
     from accel.streams.rules.group_state import GroupMember, GroupState
@@ -214,44 +214,47 @@ def _cut(place: Place, choice: StreamChoice, stream: Stream, reader: ReaderChoic
 
 def _shown_state(group: str, state: GroupState, left: int | None, unit: str, now_ms: int) -> Shown:
     readers, lag = state.readers, state.lag(now_ms)
-    owners = {
-        each.id: readers[owner].name if owner >= 0 else None
-        for each, owner in zip(state.segments, state.owners.tolist(), strict=True)
-    }
-    offsets = dict(zip(state.segments.ids.tolist(), state.offsets.tolist(), strict=True))
-    shares = Counter(owners.values())
+    owners = [readers[owner].name if owner >= 0 else None for owner in state.owners.tolist()]
+    segments = [
+        segment_data(each, offset=offset, reader=owner)
+        for each, offset, owner in zip(state.segments, state.offsets.tolist(), owners, strict=True)
+    ]
+    shares = Counter(owners)
     data = {
         "group": group,
         "position": numbers_by_segment(state.position()),
         "lag_seconds": None if lag is None else lag / MILLISECONDS,
         "behind": left,
         "unit": unit,
-        "segments": [
-            {**segment_data(each), "offset": offsets[each.id], "reader": owners[each.id]} for each in state.segments
-        ],
+        "segments": segments,
         "readers": [_reader_data(each, shares[each.name], now_ms) for each in readers],
     }
-    segment_columns: tuple[Column[SegmentRecord], ...] = (
-        Column("offset", lambda each: offsets[each.id]),
-        word("reader", lambda each: owners[each.id] or "-"),
+    return Shown(data, _lines(data, cut_text(state.position())))
+
+
+def _lines(data: Fields, position: str) -> Iterator[Rendered]:
+    segments, readers, lag, left = (data[name] for name in ("segments", "readers", "lag_seconds", "behind"))
+    yield table_of(
+        segments, *SEGMENT_COLUMNS, Column("offset", "offset"), word("reader", lambda each: each["reader"] or "-")
     )
-    reader_columns: tuple[Column[GroupMember], ...] = (
-        word("reader", lambda each: each.name),
-        Column("segments", lambda each: shares[each.name]),
-        Column("lag", lambda each: _lag_text(each.lag_at(now_ms))),
-        Column("lease", lambda each: time_text(each.lease.milliseconds / MILLISECONDS) if any(each.lease) else "none"),
-    )
-    sentence = f"group {group}: {count_text(len(state.segments), 'segment')}, {count_text(len(readers), 'reader')}"
+    yield ""
+    if readers:
+        yield table_of(
+            readers,
+            word("reader", "reader"),
+            Column("segments", "segments"),
+            Column("lag", lambda each: _lag_text(each["lag_seconds"])),
+            Column("lease", lambda each: time_text(each["lease_seconds"]) if each["lease_seconds"] else "none"),
+        )
+        yield ""
+    sentence = f"group {data['group']}: {count_text(len(segments), 'segment')}, {count_text(len(readers), 'reader')}"
     sentence += f", lag {_lag_text(lag)}" + (": not reported within a lease" if lag is None else "")
-    sentence += "" if left is None else f", {left} {unit} behind the tail"
-    tables = (table_of(state.segments, *SEGMENT_COLUMNS, *segment_columns), "")
-    table = (table_of(readers, *reader_columns), "") if readers else ()
-    position = f"continues at {cut_text(state.position())}"
-    return Shown(data, (*tables, *table, sentence, position))
+    yield sentence + ("" if left is None else f", {left} {data['unit']} behind the tail")
+    yield f"continues at {position}"
 
 
-def _lag_text(lag_ms: int | None) -> str:
-    return "unknown" if lag_ms is None else time_text(lag_ms / MILLISECONDS)
+def _lag_text(lag_seconds: float | None) -> str:
+    return "unknown" if lag_seconds is None else time_text(lag_seconds)
 
 
 def _reader_data(reader: GroupMember, segments: int, now_ms: int) -> dict[str, Any]:

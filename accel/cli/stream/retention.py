@@ -20,7 +20,7 @@ from accel.cli.stream.options import (
     read_by,
     scope_options,
 )
-from accel.rendering import Column, Output, Rendered, Shown, table_of, word
+from accel.rendering import Column, Fields, Output, Rendered, Shown, table_of, word
 from accel.units import count_text
 
 if TYPE_CHECKING:
@@ -50,12 +50,13 @@ def shown_retention(
     from accel.history.store.stream_store import totals  # noqa: PLC0415 - only some commands need it
 
     counts = totals(streams)
-    data = {"dry_run": is_dry_run, "streams": list(map(_data, streams)), "totals": counts, **(cost or {})}
+    rows = list(map(_data, streams))
+    data = {"dry_run": is_dry_run, "streams": rows, "totals": counts, **(cost or {})}
     counted = [f"{count} {name}" for name, count in counts.items() if count]
     sentence = f"{count_text(len(streams), 'stream')}: {', '.join(counted)}" if counted else "no streams"
     sentence = f"dry run: {sentence} (--yes does it)" if is_dry_run else sentence
     sentence = f"{sentence}; {cost_text}" if cost_text else sentence
-    return Shown(data, _lines(streams, sentence, is_dry_run=is_dry_run))
+    return Shown(data, _lines(rows, sentence, is_dry_run=is_dry_run))
 
 
 def exit_code(streams: Sequence[StreamRetention]) -> int:
@@ -65,27 +66,23 @@ def exit_code(streams: Sequence[StreamRetention]) -> int:
     return EXIT_FAILED if any(stream.outcome in (Retained.FAILED, Retained.NO_CLOCK) for stream in streams) else 0
 
 
-def _lines(streams: Sequence[StreamRetention], sentence: str, *, is_dry_run: bool) -> Iterator[Rendered]:
+def _lines(streams: Sequence[Fields], sentence: str, *, is_dry_run: bool) -> Iterator[Rendered]:
     """A table, the failures, and a summary line."""
-
-    def outcome(stream: StreamRetention) -> str:
-        would_be = "would be " if is_dry_run and not stream.error else ""
-        return would_be + stream.outcome.value
-
-    told = [stream for stream in streams if stream.point is not None or stream.error]
+    told = [stream for stream in streams if stream["recording_time_ms"] is not None or stream["error"]]
     if told:
+        would_be = "would be " if is_dry_run else ""
         yield table_of(
             told[:SHOWN_STREAMS_MAX],
-            word("stream", lambda stream: stream.stream),
-            word("outcome", outcome),
-            word("cut", lambda stream: moment_ms_text(stream.point.recording_time_ms) if stream.point else ""),
-            Column("size before it", lambda stream: stream.point.recorded_size if stream.point else ""),
+            word("stream", "stream"),
+            word("outcome", lambda row: ("" if row["error"] else would_be) + row["outcome"]),
+            word("cut", lambda row: "" if row["size"] is None else moment_ms_text(row["recording_time_ms"])),
+            Column("size before it", lambda row: "" if row["size"] is None else row["size"]),
         )
         yield ""
     if len(told) > SHOWN_STREAMS_MAX:
         yield f"... and {len(told) - SHOWN_STREAMS_MAX} more"
-    wrong = [stream for stream in told if stream.error]
-    yield from (f"{stream.outcome.value}: {stream.stream}: {stream.error}" for stream in wrong[:SHOWN_STREAMS_MAX])
+    wrong = [stream for stream in told if stream["error"]]
+    yield from (f"{row['outcome']}: {row['stream']}: {row['error']}" for row in wrong[:SHOWN_STREAMS_MAX])
     yield sentence
 
 

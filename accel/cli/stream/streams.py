@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from click.core import ParameterSource
@@ -20,11 +20,14 @@ from accel.history.rules.configuration import (
     ScalingPolicy,
     StreamConfiguration,
 )
-from accel.rendering import Output, Shown, field_lines, shown_names
+from accel.rendering import Column, Fields, Output, Shown, field_lines, shown_names
 from accel.units import age_text, count_text
 
 if TYPE_CHECKING:
     from accel.history.store import Stream
+
+HEAD_SHOWN_MAX: Final = 8
+"""Limit of segments of a head in the text; JSON has all of them."""
 
 
 def configuration_options(command: Command) -> Command:
@@ -113,19 +116,19 @@ def configure(*, stream: StreamChoice, output: Output, **wanted: Any) -> None:
     opened = stream.open()
     before = opened.configuration()
     opened.configure(replace(before, **changed))
-    output.show(_shown_change(opened, before))
+    output.show(_shown_change(opened, _configuration_data(before)))
 
 
-def _shown_change(stream: Stream, before: StreamConfiguration) -> Shown:
+def _shown_change(stream: Stream, was: Fields) -> Shown:
     after = described(stream)
-    was, now = _configuration_fields(before), _configuration_fields(stream.configuration())
-    lines = {name: f"{was[name]} -> {now[name]}" for name in was if was[name] != now[name]}
+    now = after.data["configuration"]
+    lines = {each.title: f"{each.of(was)} -> {each.of(now)}" for each in _CONFIGURATION if each.of(was) != each.of(now)}
     sentence = f"stream {stream.name}: {count_text(len(lines), 'setting')} changed"
-    found, least = after.data["segments"], stream.configuration().min_segments
+    found, least = after.data["segments"], now["min_segments"]
     if found < least:
         sentence += f"; it has {count_text(found, 'segment')}: the process that writes it splits some, until there are "
         sentence += f"{least}, when it next looks for requests"
-    return Shown({**after.data, "before": _configuration_data(before)}, (*field_lines(lines), sentence))
+    return Shown({**after.data, "before": was}, (*field_lines(lines), sentence))
 
 
 def _given(wanted: dict[str, Any]) -> set[str]:
@@ -206,31 +209,37 @@ def described(stream: Stream) -> Shown:
         "epoch": f"{current.epoch}, since {moment_ms_text(current.creation_time_ms)}",
         "times ahead": None if ahead_ms is None else f"until {moment_ms_text(ahead_ms)}, by a wrong clock",
         "segments": len(current.segments),
-        "begins at": _head_text(head),
+        "begins at": cut_text(head) if len(head) <= HEAD_SHOWN_MAX else count_text(len(head), "segment"),
         "truncated": f"{truncation.size_till} {wanted.offset_unit.value}" if len(truncation.cut) else None,
-        **_configuration_fields(wanted),
+        **{each.title: each.of(data["configuration"]) for each in _CONFIGURATION},
     }
     return Shown(data, field_lines(fields))
 
 
-def _configuration_fields(wanted: StreamConfiguration) -> dict[str, str]:
-    return {
-        "at least": count_text(wanted.min_segments, "segment"),
-        "scales": _scaling_text(wanted.scaling),
-        "keeps": _retention_text(wanted.retention),
-        "offsets count": wanted.offset_unit.value,
-        "tags": ", ".join(wanted.tags) or "none",
-    }
-
-
-def _scaling_text(scaling: ScalingPolicy) -> str:
-    if scaling.kind is ScalingKind.FIXED:
+def _scaling_text(scaling: Fields) -> str:
+    if scaling["kind"] == ScalingKind.FIXED.value:
         return "by hand only"
-    return f"at {scaling.target_rate} {scaling.kind.value} a segment, into {scaling.scale_factor}"
+    return f"at {scaling['target_rate']} {scaling['kind']} a segment, into {scaling['scale_factor']}"
 
 
-def _head_text(head: Any) -> str:
-    return cut_text(head) if len(head) <= 8 else count_text(len(head), "segment")
+def _retention_text(kept: Fields | None) -> str:
+    if kept is None:
+        return "everything"
+
+    def text(limit: int) -> str:
+        return age_text(limit / 1000) if kept["kind"] == RetentionKind.TIME.value else str(limit)
+
+    most = kept["maximum"]
+    return f"at least {text(kept['minimum'])}" + ("" if most is None else f", at most {text(most)}")
+
+
+_CONFIGURATION: Final[tuple[Column[Fields], ...]] = (
+    Column("at least", lambda wanted: count_text(wanted["min_segments"], "segment")),
+    Column("scales", lambda wanted: _scaling_text(wanted["scaling"])),
+    Column("keeps", lambda wanted: _retention_text(wanted["retention"])),
+    Column("offsets count", "offset_unit"),
+    Column("tags", lambda wanted: ", ".join(wanted["tags"]) or "none"),
+)
 
 
 def _configuration(wanted: dict[str, Any]) -> StreamConfiguration:
@@ -283,14 +292,3 @@ def _configuration_data(wanted: StreamConfiguration) -> dict[str, Any]:
         "offset_unit": wanted.offset_unit.value,
         "tags": list(wanted.tags),
     }
-
-
-def _retention_text(kept: RetentionPolicy | None) -> str:
-    if kept is None:
-        return "everything"
-    least, most = _kept_text(kept, kept.minimum), kept.maximum
-    return f"at least {least}" + ("" if most is None else f", at most {_kept_text(kept, most)}")
-
-
-def _kept_text(kept: RetentionPolicy, limit: int) -> str:
-    return age_text(limit / 1000) if kept.kind is RetentionKind.TIME else str(limit)
