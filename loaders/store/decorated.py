@@ -74,6 +74,9 @@ def received_bytes(answer: object) -> int:
 class DecoratedStore(PagedListing):
     """Sends every request through `_around`. Threads: as for the inner store and `_around`."""
 
+    prefix = ""
+    """The text before each key in the inner store."""
+
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
 
@@ -87,56 +90,71 @@ class DecoratedStore(PagedListing):
 
     def get(self, key: str, *, size_bytes_max: int | None = None) -> Fetched:
         """See `ObjectStore.get`."""
-        return self._around(StoreCall("get", key), lambda: self._store.get(key, size_bytes_max=size_bytes_max))
+        return self._around(
+            StoreCall("get", key), lambda: self._store.get(self.prefix + key, size_bytes_max=size_bytes_max)
+        )
 
     def get_range(self, key: str, start: int, end: int) -> Fetched:
         """See `ObjectStore.get_range`."""
-        return self._around(StoreCall("get_range", key), lambda: self._store.get_range(key, start, end))
+        return self._around(StoreCall("get_range", key), lambda: self._store.get_range(self.prefix + key, start, end))
 
     def get_tail(self, key: str, length: int) -> Fetched:
         """See `ObjectStore.get_tail`."""
-        return self._around(StoreCall("get_tail", key), lambda: self._store.get_tail(key, length))
+        return self._around(StoreCall("get_tail", key), lambda: self._store.get_tail(self.prefix + key, length))
 
     def get_if_changed(self, key: str, etag: str, *, size_bytes_max: int | None = None) -> Fetched | None:
         """See `ObjectStore.get_if_changed`."""
         call = StoreCall("get_if_changed", key)
-        return self._around(call, lambda: self._store.get_if_changed(key, etag, size_bytes_max=size_bytes_max))
+        return self._around(
+            call, lambda: self._store.get_if_changed(self.prefix + key, etag, size_bytes_max=size_bytes_max)
+        )
 
     def put(self, key: str, body: Body, *, condition: Condition = ALWAYS, mark: str | None = None) -> str:
         """See `ObjectStore.put`."""
         call = StoreCall("put", key, len(body), conditional=not isinstance(condition, Always))
-        return self._around(call, lambda: self._store.put(key, body, condition=condition, mark=mark))
+        return self._around(call, lambda: self._store.put(self.prefix + key, body, condition=condition, mark=mark))
 
     def delete(self, key: str) -> None:
         """See `ObjectStore.delete`."""
-        self._around(StoreCall("delete", key), lambda: self._store.delete(key))
+        self._around(StoreCall("delete", key), lambda: self._store.delete(self.prefix + key))
 
     def delete_many(self, keys: Iterable[str]) -> DeleteFailures:
         """See `ObjectStore.delete_many`."""
         return delete_in_batches(keys, self._delete_batch, self.delete)
 
     def _delete_batch(self, keys: Sequence[str]) -> DeleteFailures:
-        return self._around(StoreCall("delete_many", keys[0]), lambda: self._store.delete_many(keys))
+        inside = [self.prefix + key for key in keys]
+        failures = self._around(StoreCall("delete_many", keys[0]), lambda: self._store.delete_many(inside))
+        return [DeleteFailure(failure.key.removeprefix(self.prefix), failure.error) for failure in failures]
 
     def list_page(
         self, prefix: str, start_after: str = "", limit: int = LIST_PAGE_KEYS_MAX, token: str = ""
     ) -> ListPage:
         """See `ObjectStore.list_page`."""
-        return self._around(StoreCall("list", prefix), lambda: self._store.list_page(prefix, start_after, limit, token))
+        inside, after = self.prefix + prefix, start_after and self.prefix + start_after
+        page = self._around(StoreCall("list", prefix), lambda: self._store.list_page(inside, after, limit, token))
+        if not self.prefix:
+            return page
+        return replace(page, objects=[replace(info, key=info.key.removeprefix(self.prefix)) for info in page.objects])
 
     def date_seconds(self, prefix: str | None = "") -> float | None:
         """See `DatedStore.date_seconds`; None if the inner store does not implement it."""
         inside = _dated(self._store)
-        return None if inside is None else self._around(StoreCall("date", ""), lambda: inside.date_seconds(prefix))
+        if inside is None:
+            return None
+        writable = None if prefix is None else self.prefix + prefix
+        return self._around(StoreCall("date", ""), lambda: inside.date_seconds(writable))
 
     def start_multipart(self, key: str, *, mark: str | None = None) -> MultipartUpload:
         """See `ObjectStore.start_multipart`."""
         call = StoreCall("start_multipart", key)
-        return _DecoratedUpload(self, self._around(call, lambda: self._store.start_multipart(key, mark=mark)), key)
+        return _DecoratedUpload(
+            self, self._around(call, lambda: self._store.start_multipart(self.prefix + key, mark=mark)), key
+        )
 
     def abort_multipart(self, key: str, upload_id: str) -> None:
         """See `ObjectStore.abort_multipart`."""
-        self._around(StoreCall("abort", key), lambda: self._store.abort_multipart(key, upload_id))
+        self._around(StoreCall("abort", key), lambda: self._store.abort_multipart(self.prefix + key, upload_id))
 
 
 class _DecoratedUpload:
@@ -146,6 +164,7 @@ class _DecoratedUpload:
         self._around = store._around  # noqa: SLF001 - the two classes are one mechanism
         self._upload = upload
         self._key = key
+        self._prefix = store.prefix
         self.upload_id = upload.upload_id
 
     def upload_part(self, number: int, body: Body) -> PartReceipt:
@@ -153,8 +172,8 @@ class _DecoratedUpload:
         return self._around(call, lambda: self._upload.upload_part(number, body))
 
     def copy_part(self, number: int, source_key: str, start: int, end: int) -> PartReceipt:
-        call = StoreCall("copy_part", self._key)
-        return self._around(call, lambda: self._upload.copy_part(number, source_key, start, end))
+        call, source = StoreCall("copy_part", self._key), self._prefix + source_key
+        return self._around(call, lambda: self._upload.copy_part(number, source, start, end))
 
     def complete(self, receipts: Iterable[PartReceipt]) -> str:
         return self._around(StoreCall("complete", self._key), lambda: self._upload.complete(receipts))
@@ -165,7 +184,7 @@ class _DecoratedUpload:
 
 def folder_of(store: ObjectStore) -> FolderStore | None:
     """The store inside all decorators, if it is in a folder."""
-    while isinstance(store, DecoratedStore | PrefixedStore):
+    while isinstance(store, DecoratedStore):
         store = store._store  # noqa: SLF001 - the function is a part of these classes
     return store if isinstance(store, FolderStore) else None
 
@@ -178,7 +197,7 @@ def notices_of(store: ObjectStore) -> list[str]:
 
 def undecorated(store: ObjectStore) -> ObjectStore:
     """The store inside decorators that do not change its writes: all stores of one client share it."""
-    while isinstance(store, DecoratedStore | PrefixedStore) and type(store).put in _PUT_PASSED_ON:
+    while isinstance(store, DecoratedStore) and type(store).put is DecoratedStore.put:
         store = store._store  # noqa: SLF001 - the function is a part of these classes
     return store
 
@@ -191,7 +210,7 @@ class TracedStore(DecoratedStore):
             return send()
 
 
-class PrefixedStore(PagedListing):
+class PrefixedStore(DecoratedStore):
     """Adds a prefix to every key and removes it in listings. Threads: as for the inner store.
 
     Errors contain the full key, with the prefix.
@@ -202,81 +221,8 @@ class PrefixedStore(PagedListing):
     """
 
     def __init__(self, store: ObjectStore, prefix: str) -> None:
+        super().__init__(store)
         self.prefix = prefix
-        self._store = store
-
-    @property
-    def can_copy_parts(self) -> bool:
-        """See `ObjectStore.can_copy_parts`."""
-        return self._store.can_copy_parts
-
-    def get(self, key: str, *, size_bytes_max: int | None = None) -> Fetched:
-        """See `ObjectStore.get`."""
-        return self._store.get(self.prefix + key, size_bytes_max=size_bytes_max)
-
-    def get_range(self, key: str, start: int, end: int) -> Fetched:
-        """See `ObjectStore.get_range`."""
-        return self._store.get_range(self.prefix + key, start, end)
-
-    def get_tail(self, key: str, length: int) -> Fetched:
-        """See `ObjectStore.get_tail`."""
-        return self._store.get_tail(self.prefix + key, length)
-
-    def get_if_changed(self, key: str, etag: str, *, size_bytes_max: int | None = None) -> Fetched | None:
-        """See `ObjectStore.get_if_changed`."""
-        return self._store.get_if_changed(self.prefix + key, etag, size_bytes_max=size_bytes_max)
-
-    def put(self, key: str, body: Body, *, condition: Condition = ALWAYS, mark: str | None = None) -> str:
-        """See `ObjectStore.put`."""
-        return self._store.put(self.prefix + key, body, condition=condition, mark=mark)
-
-    def delete(self, key: str) -> None:
-        """See `ObjectStore.delete`."""
-        self._store.delete(self.prefix + key)
-
-    def delete_many(self, keys: Iterable[str]) -> DeleteFailures:
-        """See `ObjectStore.delete_many`."""
-        failures = self._store.delete_many(self.prefix + key for key in keys)
-        return [DeleteFailure(self._short(failure.key), failure.error) for failure in failures]
-
-    def list_page(
-        self, prefix: str, start_after: str = "", limit: int = LIST_PAGE_KEYS_MAX, token: str = ""
-    ) -> ListPage:
-        """See `ObjectStore.list_page`."""
-        after = self.prefix + start_after if start_after else ""
-        page = self._store.list_page(self.prefix + prefix, after, limit, token)
-        return replace(page, objects=[replace(info, key=self._short(info.key)) for info in page.objects])
-
-    def date_seconds(self, prefix: str | None = "") -> float | None:
-        """See `DatedStore.date_seconds`; None if the inner store does not implement it."""
-        inside = _dated(self._store)
-        return None if inside is None else inside.date_seconds(None if prefix is None else self.prefix + prefix)
-
-    def start_multipart(self, key: str, *, mark: str | None = None) -> MultipartUpload:
-        """See `ObjectStore.start_multipart`."""
-        return _PrefixedUpload(self._store.start_multipart(self.prefix + key, mark=mark), self.prefix)
-
-    def abort_multipart(self, key: str, upload_id: str) -> None:
-        """See `ObjectStore.abort_multipart`."""
-        self._store.abort_multipart(self.prefix + key, upload_id)
-
-    def _short(self, key: str) -> str:
-        return key.removeprefix(self.prefix)
-
-
-class _PrefixedUpload:
-    """Forwards to another upload; adds the prefix to the source of a copy."""
-
-    def __init__(self, upload: MultipartUpload, prefix: str) -> None:
-        self._prefix = prefix
-        self.upload_id = upload.upload_id
-        self.upload_part = upload.upload_part
-        self.complete = upload.complete
-        self.abort = upload.abort
-        self._copy_part = upload.copy_part
-
-    def copy_part(self, number: int, source_key: str, start: int, end: int) -> PartReceipt:
-        return self._copy_part(number, self._prefix + source_key, start, end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -441,10 +387,6 @@ class CountingStore(DecoratedStore):
 def _dated(store: ObjectStore) -> DatedStore | None:
     """A store, if it or the store that it wraps reports its time."""
     inside: object = store
-    while isinstance(inside, DecoratedStore | PrefixedStore) and type(inside).date_seconds in _PASSED_ON:
+    while isinstance(inside, DecoratedStore) and type(inside).date_seconds is DecoratedStore.date_seconds:
         inside = inside._store  # noqa: SLF001 - the function is a part of these classes
     return store if isinstance(inside, DatedStore) and isinstance(store, DatedStore) else None
-
-
-_PASSED_ON: Final = (DecoratedStore.date_seconds, PrefixedStore.date_seconds)
-_PUT_PASSED_ON: Final = (DecoratedStore.put, PrefixedStore.put)
