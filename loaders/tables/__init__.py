@@ -1,8 +1,8 @@
 """Versioned tables on an object store: values by key, written by compare-and-set.
 
-`tables` creates, finds and drops tables; `table` lists the keys of one; `typed_key` reads and writes records of one
-class at one key; `counters` allocates ids; `conditional_write` defines the bytes around a value, and finds the outcome
-of a write without a clear reply; `records` defines the bytes of records, `columns` those of their rows; `format_record`
+`tables` creates, finds and drops tables, and lists the keys of one; `typed_key` reads and writes records of one class
+at one key; `counters` allocates ids; `conditional_write` defines the bytes around a value, and finds the outcome of a
+write without a clear reply; `records` defines the bytes of records, `columns` those of their rows; `format_record`
 stores the settings of a whole bucket; `probe` finds out how its endpoint treats conditional writes.
 """
 
@@ -21,8 +21,7 @@ from loaders.tables.format_record import (
 )
 from loaders.tables.probe import probe_conditions, require_conditions
 from loaders.tables.records import Fields, FormRegistry, RecordForm, form_of
-from loaders.tables.table import Table
-from loaders.tables.tables import Tables
+from loaders.tables.tables import Table, Tables
 from loaders.tables.typed_key import BYTES, RecordCache, TypedKey, raw_key
 from loaders.versions import Entry, Version, Versioned
 

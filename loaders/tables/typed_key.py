@@ -75,7 +75,7 @@ from loaders.errors import (
 from loaders.shared_loads import Flight, SharedLoads
 from loaders.tables.conditional_write import SEQUENCE_JUMP, Outcome, Settled, Stored, sequence_beyond
 from loaders.tables.records import Codec
-from loaders.tables.table import Table
+from loaders.tables.tables import Table
 from loaders.versions import NONCE_SIZE_BYTES, UNKNOWN_ETAG, Entry, Version, Versioned
 
 T = TypeVar("T")

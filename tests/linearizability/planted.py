@@ -11,7 +11,7 @@ from unittest.mock import patch
 from accel.catalog import node_list
 from loaders.store.base import ALWAYS
 from loaders.tables.conditional_write import ConditionalWriter, Stored
-from loaders.tables.table import Table
+from loaders.tables.tables import Table
 from loaders.versions import Version
 
 
