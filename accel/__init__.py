@@ -50,12 +50,11 @@ if TYPE_CHECKING:
     from accel.lookup.async_accelerator import AsyncReadAccelerator
     from accel.lookup.shadow import accelerate
     from accel.settings import Settings
-    from accel.streams.async_connection import AsyncConnection
-    from accel.streams.async_writer import AsyncStreamWriter
-    from accel.streams.connection import Connection, connect
-    from accel.streams.group_readers import AsyncGroupReader, GroupReader
+    from accel.streams.aio import AsyncGroupReader, AsyncStreamReader, AsyncStreamWriter
+    from accel.streams.connection import AsyncConnection, Connection, connect
+    from accel.streams.group_readers import GroupReader
     from accel.streams.groups import ReaderGroup
-    from accel.streams.reader import AsyncStreamReader, StreamReader
+    from accel.streams.reader import StreamReader
     from accel.streams.rules.events import Event
     from accel.streams.rules.settings import ReaderSettings
     from accel.streams.segment_source import ObjectSegmentSource
@@ -130,11 +129,11 @@ __all__ = [
 
 _LOADED_WHEN_ASKED_FOR = {
     "Answer": "accel.lookup.answer",
-    "AsyncConnection": "accel.streams.async_connection",
-    "AsyncGroupReader": "accel.streams.group_readers",
+    "AsyncConnection": "accel.streams.connection",
+    "AsyncGroupReader": "accel.streams.aio",
     "AsyncReadAccelerator": "accel.lookup.async_accelerator",
-    "AsyncStreamReader": "accel.streams.reader",
-    "AsyncStreamWriter": "accel.streams.async_writer",
+    "AsyncStreamReader": "accel.streams.aio",
+    "AsyncStreamWriter": "accel.streams.aio",
     "CatalogSettings": "accel.catalog",
     "Connection": "accel.streams.connection",
     "ConnectionSettings": "accel.streams.settings",

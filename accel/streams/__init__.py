@@ -5,15 +5,16 @@ always reads the segment whose next data arrived first comes close to the order 
 keys far ahead of the others. This is best effort: the deviation from the order has no bound, and the times are those of
 arrival, not of events.
 
-    connection      `connect`: one call that makes all of the following parts; `async_connection` for asyncio
-    writer          `StreamWriter`: routes events by key; each write returns a future; `async_writer` for asyncio
+    connection      `connect`: one call that makes all of the following parts; `AsyncConnection`
+    writer          `StreamWriter`: routes events by key; each write returns a future
     group_commit    the events of many callers become few objects; with `acknowledgements` and `uploads`
     segments_host   `ObjectSegments`: a host of segments in a bucket; with `open_segments`
     time_index      the arrival times of a segment's data: in memory, and in objects once they have moved there
     segment_source  reads the events of segments
-    reader          `StreamReader` for threads, `AsyncStreamReader` for asyncio
+    reader          `StreamReader`
     groups          `ReaderGroup`: several readers that share a stream
-    group_readers   `GroupReader`, `AsyncGroupReader`: the readers of a group
+    group_readers   `GroupReader`: the readers of a group
+    aio             the same readers, and the writer, for asyncio
     shared/         several processes write one stream; streams scale by load
     rules/          without I/O: the order of arrival, the reader's decisions, groups, routing, the bytes of events
 

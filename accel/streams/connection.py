@@ -32,12 +32,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from socket import AF_INET, AF_INET6, create_server, socket
@@ -50,34 +48,27 @@ from weakref import WeakSet, finalize
 from accel.catalog import ObjectCatalog
 from accel.errors import AccelError, CatalogMissing, Closed, InvalidArgument
 from accel.history.rules.configuration import StreamConfiguration
-from accel.history.rules.values import Cut, Integers, checked_arguments, checked_text
+from accel.history.rules.values import Cut, Integers, checked_arguments
 from accel.history.store import Stream, StreamStore
 from accel.history.store.hosts import HostWhenNeeded, SegmentHost, StreamName
 from accel.lookup.accelerator import ReadAccelerator
-from accel.settings import checked_secret
-from accel.streams.async_connection import AsyncConnection
-from accel.streams.group_readers import AsyncGroupReader, GroupReader, GroupReaderCounts, GroupReaderStats
+from accel.streams.aio import AsyncGroupReader, AsyncStreamReader, AsyncStreamWriter, Opening
+from accel.streams.group_readers import GroupReader, GroupReaderCounts, GroupReaderStats
 from accel.streams.groups import ReaderGroup
-from accel.streams.reader import AsyncStreamReader, Order, StreamReader
+from accel.streams.reader import Order, StreamReader
 from accel.streams.rules.settings import ReaderSettings
 from accel.streams.segment_directory import segment_tails
 from accel.streams.segment_source import ObjectSegmentSource
 from accel.streams.segments_host import ObjectSegments
-from accel.streams.settings import ConnectionSettings, ForwardingSettings, StreamWriterSettings
+from accel.streams.settings import ConnectionSettings, StreamWriterSettings
 from accel.streams.shared.auto_scale import AutoScaler, AutoScaleStats
-from accel.streams.shared.forwarding import (
-    ForwardingClient,
-    ForwardingServer,
-    SegmentService,
-    checked_address,
-    forwarding_app,
-)
+from accel.streams.shared.forwarding import ForwardingServer, Peers, SegmentService, forwarding_app
 from accel.streams.shared.owners import OwnersTable, Registration
 from accel.streams.shared.segments import SharedSegments
 from accel.streams.time_index import PartCache
 from accel.streams.writer import StreamWriter
 from accel.system import SYSTEM, Components, measured, of_store, skew_seconds
-from loaders.awaiting import ended, in_thread, outcome
+from loaders.awaiting import ended, in_thread, opened, outcome
 from loaders.counting import CacheStats
 from loaders.lifetime import Lifetime, unpickled
 from loaders.settings import taker
@@ -106,6 +97,7 @@ _ENDS: Final = (SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledE
 """What ends a block without an error: its writers are flushed. After any other exception they are not."""
 
 Part = TypeVar("Part")
+Given = TypeVar("Given", AsyncStreamWriter, AsyncGroupReader)
 CutReaders = TypeVar("CutReaders", StreamReader, AsyncStreamReader)
 GroupReaders = TypeVar("GroupReaders", GroupReader, AsyncGroupReader)
 
@@ -177,63 +169,6 @@ def connect(  # noqa: PLR0913 - keyword arguments of different kinds
         raise InvalidArgument(f"expected a URL or a store as url, found {type(url).__name__}")
     made = settings or ConnectionSettings()
     return Connection(store, node_id=node_id, create=create, peers=peers, settings=made, system=system)
-
-
-SECRET_VARIABLE: Final = "ACCEL_FORWARDING_SECRET"  # noqa: S105 - a name
-SECRET_FILE_VARIABLE: Final = "ACCEL_FORWARDING_SECRET_FILE"  # noqa: S105 - a name
-
-
-@dataclass(frozen=True, slots=True)
-class Peers:
-    """How a process and the other owners reach each other. Threads: immutable.
-
-    Args:
-        listen: host and port; None = it does not listen.
-        address: the URL of this process; empty = made of `listen`.
-        secret: the secret that all processes share; empty = none.
-        client: sends requests to other owners; None = no requests.
-    """
-
-    listen: tuple[str, int] | None = None
-    address: str = ""
-    secret: str = field(default="", repr=False)
-    client: ForwardingClient | None = field(default=None, repr=False)
-
-    @classmethod
-    def of(
-        cls, listen: str, address: str, owners: Collection[str], secret: str | Path | None, settings: ForwardingSettings
-    ) -> Peers:
-        """Check the arguments of `connect`.
-
-        Raises:
-            As `connect`.
-        """
-        found, owners = _secret_of(secret), [checked_text("an address of an owner", each) for each in owners]
-        if not found and (listen or address or owners):
-            raise InvalidArgument(
-                f"expected a secret for other owners: secret=..., {SECRET_VARIABLE}"
-                f" or {SECRET_FILE_VARIABLE}, found none"
-            )
-        if found:
-            checked_secret(found)
-        host, _, port = listen.rpartition(":")
-        if listen and not (host and port.isdecimal() and int(port) < 1 << 16):
-            raise InvalidArgument(f"expected host:port to listen at, found {listen!r}")
-        if host in ("0.0.0.0", "[::]", "::") and not address:  # noqa: S104 - refused: others cannot connect to it
-            raise InvalidArgument(f"expected an address by which others reach {listen}: address=..., found none")
-        if address:
-            checked_address(address)
-        client = ForwardingClient(owners, found, settings=settings) if owners else None
-        return cls((host.strip("[]"), int(port)) if listen else None, address, found, client)
-
-
-def _secret_of(given: str | Path | None) -> str:
-    if isinstance(given, Path):
-        return given.read_text().strip()
-    if given is not None:
-        return checked_text("secret", given)
-    path = os.environ.get(SECRET_FILE_VARIABLE)
-    return os.environ.get(SECRET_VARIABLE) or (Path(path).read_text().strip() if path else "")
 
 
 @checked_arguments
@@ -682,6 +617,113 @@ class Connection:
             self._readers.clear()
             self._writers.clear()
         return given
+
+
+@checked_arguments
+class AsyncConnection:
+    """The streams of a bucket, for asyncio, as returned by ``async with accel.connect(...)``. Tasks: any.
+
+    Requests to the store are made in threads; readers and writers wait in the event loop. At the end of the block its
+    writers are flushed, and its readers leave their groups; also if its task is cancelled. After an error in the block
+    writers are not flushed.
+
+    Args:
+        connection: the connection for threads, which has the parts.
+
+    Attributes:
+        connection: as the argument.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self._given: WeakSet[AsyncStreamWriter | AsyncGroupReader] = WeakSet()
+        self._lifetime = Lifetime("a connection")
+
+    async def close_given(self, *, is_failed: bool = False) -> None:
+        """Close its writers and readers of groups, side by side; the end of the block calls this.
+
+        Args:
+            is_failed: whether writers stay unflushed and errors are ignored.
+
+        Raises:
+            AccelError: as `AsyncStreamWriter.close` and `AsyncGroupReader.close`; the first error, after all were
+                closed.
+        """
+        self._lifetime.close()
+        closing = [each for each in self._given if not (is_failed and isinstance(each, AsyncStreamWriter))]
+        begun = [asyncio.ensure_future(each.close()) for each in closing]
+        try:
+            await asyncio.sleep(0)  # all of them begin, also if this task is cancelled now
+        finally:
+            ends = await asyncio.gather(*begun, return_exceptions=True)
+        failed = next((end for end in ends if isinstance(end, BaseException)), None)
+        if failed is not None and not is_failed:
+            raise failed
+
+    def __repr__(self) -> str:
+        return f"AsyncConnection({self.connection.store!r})"
+
+    async def _kept(self, opening: Callable[[], Given]) -> Given:
+        made = await asyncio.to_thread(opening)
+        self._lifetime.check()  # it would not be closed; it has sent nothing yet
+        self._given.add(made)
+        return made
+
+    async def create_scope(self, scope: str) -> bool:
+        """See `Connection.create_scope`."""
+        return await asyncio.to_thread(self.connection.create_scope, scope)
+
+    async def create_stream(
+        self, scope: str, name: str, wanted: StreamConfiguration | None = None, *, segments: int | None = None
+    ) -> Stream:
+        """See `Connection.create_stream`."""
+        return await asyncio.to_thread(self.connection.create_stream, scope, name, wanted, segments=segments)
+
+    async def stream(self, scope: str, name: str) -> Stream:
+        """See `Connection.stream`. Calls of a stream ask the store: make them by `asyncio.to_thread`."""
+        return await asyncio.to_thread(self.connection.stream, scope, name)
+
+    async def refresh(self) -> bool:
+        """Load the newest image for readers; returns whether it was new. See `ReadAccelerator.refresh`."""
+
+        def refreshed() -> bool:
+            return self.connection.accelerator.refresh()  # this may open the accelerator
+
+        return await asyncio.to_thread(refreshed)
+
+    def reader(self, scope: str, name: str, **options: Unpack[ReaderOptions]) -> Opening[AsyncStreamReader]:
+        """A reader, by ``async with`` or ``await``; see `Connection.reader`."""
+        opening = partial(self.connection.open_reader, AsyncStreamReader, scope, name, **options)
+        return Opening(partial(opened, opening, AsyncStreamReader.close))
+
+    def writer(
+        self,
+        scope: str,
+        name: str,
+        *,
+        writer_id: UUID | None = None,
+        settings: StreamWriterSettings | None = None,
+    ) -> Opening[AsyncStreamWriter]:
+        """A writer, by ``async with`` or ``await``; see `Connection.writer`."""
+        connection = self.connection
+
+        def opening() -> AsyncStreamWriter:
+            segments = connection.segments()
+            stream = connection.stream_store.stream(scope, name, host=segments)
+            return AsyncStreamWriter(stream, segments, settings=settings or StreamWriterSettings(), writer_id=writer_id)
+
+        return Opening(partial(self._kept, opening))
+
+    def group_reader(
+        self, scope: str, name: str, group: str, reader: str, **options: Unpack[GroupReaderOptions]
+    ) -> Opening[AsyncGroupReader]:
+        """A reader of a group, by ``async with`` or ``await``; see `Connection.group_reader`."""
+        opening = partial(self.connection.open_group_reader, AsyncGroupReader, scope, name, group, reader, **options)
+        return Opening(partial(self._kept, opening))
+
+    async def group(self, scope: str, name: str, group: str, from_cut: Cut | None = None) -> ReaderGroup:
+        """See `Connection.group`."""
+        return await asyncio.to_thread(self.connection.group, scope, name, group, from_cut)
 
 
 class _NotMade(CatalogMissing, AttributeError):

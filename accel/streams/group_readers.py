@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from concurrent.futures import wait
 from dataclasses import dataclass
 from socket import gethostname
 from threading import RLock
@@ -37,7 +36,7 @@ from accel.errors import IllegalState, NotInHistory, ReaderReplaced
 from accel.history.rules.values import IdMap, checked_arguments
 from accel.history.store import Stream
 from accel.streams.groups import ReaderGroup
-from accel.streams.reader import MILLISECONDS, AsyncReader, ReaderBase, ThreadReader
+from accel.streams.reader import MILLISECONDS, ReaderBase, ThreadReader
 from accel.streams.rules.events import Event, EventBatch
 from accel.streams.rules.frontier import Frontier
 from accel.streams.rules.membership import REBALANCE_SECONDS, Membership
@@ -46,7 +45,6 @@ from accel.streams.rules.settings import ReaderSettings
 from accel.streams.rules.shares import Assignment
 from accel.streams.segment_source import SegmentSource
 from accel.system import SYSTEM, Components
-from loaders.awaiting import in_thread, outcome
 from loaders.errors import TableMissing
 from loaders.settings import TimeLimit
 
@@ -81,10 +79,10 @@ class GroupReaderCounts:
 
     def __init__(self) -> None:
         self._lock = RLock()  # guards the attributes below
-        self._readers: WeakSet[_Member] = WeakSet()
+        self._readers: WeakSet[GroupMember] = WeakSet()
         self._replacing = self._replaced = 0
 
-    def add(self, reader: _Member) -> None:
+    def add(self, reader: GroupMember) -> None:
         """Count a reader, as long as it exists."""
         with self._lock:
             self._readers.add(reader)
@@ -109,7 +107,7 @@ class GroupReaderCounts:
 
 
 @checked_arguments
-class _Member(ReaderBase):
+class GroupMember(ReaderBase):
     """The common part of the two readers of a group, which differ only in how they wait. Arguments: `GroupReader`."""
 
     def __init__(  # noqa: PLR0913 - all choices of a user for a reader of a group
@@ -343,7 +341,7 @@ class _Member(ReaderBase):
 
 
 @checked_arguments
-class GroupReader(_Member, ThreadReader):
+class GroupReader(GroupMember, ThreadReader):
     """One reader of a group. Threads: one at a time. It joins when the first event is requested.
 
     **Which events count as read.** By default an event, or a batch, counts when the caller requests the next one: by
@@ -461,66 +459,3 @@ class GroupReader(_Member, ThreadReader):
     def _attend(self) -> None:
         if (work := self._due()) is not None:
             work()
-
-
-@checked_arguments
-class AsyncGroupReader(_Member, AsyncReader):
-    """One reader of a group, for ``async for``; arguments, guarantees and errors are those of `GroupReader`.
-
-    One task at a time. Calls of the group are made in a thread, and events are decoded in the reader's own threads. A
-    task that was cancelled while it waited may call again, and misses no event: a call of the group that is under way
-    continues, and the next request waits for it first.
-    """
-
-    async def _end(self) -> None:
-        await self.close()
-
-    async def next_event(self, timeout_seconds: TimeLimit = None) -> Event | None:
-        """See `GroupReader.next_event`."""
-        self._note_asked()
-        await self._attend()
-        event = await super().next_event(timeout_seconds)
-        if event is None:
-            self._member.refuse_uncommitted(self._stream.name)
-        return event
-
-    async def next_batch(self, timeout_seconds: TimeLimit = None) -> EventBatch | None:
-        """See `GroupReader.next_batch`."""
-        self._note_asked()
-        return await super().next_batch(timeout_seconds)
-
-    async def commit(self) -> None:
-        """See `GroupReader.commit`."""
-        await self._ask_in_thread(self._commit)
-
-    async def rebalance(self) -> None:
-        """See `GroupReader.rebalance`."""
-        await self._ask_in_thread(self._rebalance)
-
-    async def leave(self) -> None:
-        """See `GroupReader.leave`."""
-        await self._ask_in_thread(self._leave)
-
-    async def close(self) -> None:
-        """See `GroupReader.close`. A task that is cancelled meanwhile leaves the group all the same."""
-        asking = self._asking
-
-        def leave() -> None:
-            if asking is not None:
-                wait([asking])  # a member that is joining could not leave yet
-            self._leave_for_good()
-
-        self._asking = leaving = in_thread(leave)
-        try:
-            await outcome(leaving)
-        finally:
-            self._close()
-
-    async def skip_to_head(self) -> IdMap:
-        """See `GroupReader.skip_to_head`."""
-        return await self._ask_in_thread(self._skip_to_head)
-
-    async def _attend(self) -> None:
-        await super()._attend()
-        if (work := self._due()) is not None:
-            await self._ask_in_thread(work)

@@ -1,4 +1,4 @@
-"""Reads a stream from one cut to another, its segments merged in the order of time: for threads and for asyncio.
+"""Reads a stream from one cut to another, its segments merged in the order of time: for threads; `aio` is for asyncio.
 
     with StreamReader(stream, source) as reader:            async with AsyncStreamReader(stream, source) as reader:
         for event in reader:                                    async for event in reader:
@@ -14,15 +14,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, unique
 from functools import partial
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Self, TypeAlias, TypeVar
 
 from accel.errors import AccelError, PositionTruncated, ReaderStalled
 from accel.history.rules.cuts import refuse_unordered
@@ -40,7 +39,6 @@ from accel.streams.rules.settings import ReaderSettings
 from accel.streams.segment_source import SegmentSource, WatchedSource
 from accel.system import SYSTEM, Components
 from accel.units import milliseconds
-from loaders.awaiting import ended, in_thread, wake
 from loaders.lifetime import Lifetime, unpickled
 from loaders.settings import TimeLimit
 from loaders.threads import Threads
@@ -594,130 +592,3 @@ class StreamReader(ThreadReader, CutReader):
     def skip_to_head(self) -> IdMap:
         """Continue at the stream's head in segments where the position is before it; returns the new position."""
         return self._skip_to_head()
-
-
-# For asyncio
-
-
-@checked_arguments
-class AsyncReader(ReaderBase, AsyncIterator[Event]):
-    """A reader whose calls are awaited. One task at a time.
-
-    A task that was cancelled while it waited may call again, and misses no event.
-    """
-
-    _woken: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
-    _asking: Future[Any] | None = None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._end()
-
-    async def _end(self) -> None:
-        """End the ``async with`` block."""
-        self._close()
-
-    async def __anext__(self) -> Event:
-        event = await self.next_event()
-        if event is None:
-            raise StopAsyncIteration
-        return event
-
-    async def next_event(self, timeout_seconds: TimeLimit = None) -> Event | None:
-        """Return the next event; None if none arrived in time. See `next_batch` for the time-out, and for None."""
-        self._check()
-        await self._settle()
-        while (event := self._next_event()) is None:
-            if not await self._fill(timeout_seconds):
-                return None
-        return event
-
-    async def next_batch(self, timeout_seconds: TimeLimit = None) -> EventBatch | None:
-        """Return the next batch, which is events that were appended together; None if none arrived in time.
-
-        The events count as returned. If the first events of a batch were returned one by one, the result is the rest of
-        the batch. `is_finished` shows whether more may come; without a time-out the result is None at the end only.
-
-        Args:
-            timeout_seconds: how long to wait at most; None = until there is a batch, or the reader is at its end.
-        """
-        return self._rest() if await self._fill(timeout_seconds) else None
-
-    async def _fill(self, timeout_seconds: float | None) -> bool:
-        """Wait until there are events to return; returns whether there are."""
-        deadline = None if timeout_seconds is None else self._system.timer() + timeout_seconds
-        self._lifetime.check_process()
-        woken = self._listen()
-        with self._mended():
-            await self._attend()
-            self._check()
-            self._batch = self._batch if self._is_open else None
-            while self._batch is None and self._is_waited_for:
-                self._check()
-                woken.clear()
-                self._hand_on()
-                await self._attend()
-                if self._take() is not None or not self._is_waited_for:
-                    break
-                left = None if deadline is None else max(0.0, deadline - self._system.timer())
-                if left == 0:
-                    break
-                waits = [wait for wait in (self._wait_seconds(), left) if wait is not None]
-                # Not `wait_for`: before Python 3.12 it loses a cancellation that comes together with the wake-up.
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(min(waits, default=None)):
-                        await woken.wait()
-        return self._batch is not None
-
-    async def _attend(self) -> None:
-        """Do the work that comes before the next event; a group reader calls its group here."""
-        await self._settle()
-
-    async def _ask_in_thread(self, work: Callable[[], Answer]) -> Answer:
-        """Run work in a thread, after the work of a cancelled task has ended; cancelling this task does not stop it."""
-        await self._settle()
-        self._lifetime.check_process()
-        asking = self._asking = in_thread(work)
-        await self._settle()
-        answer: Answer = asking.result()
-        return answer
-
-    async def _settle(self) -> None:
-        """Wait for the end of work in a thread; the caller of the work, if it was not cancelled, gets the error."""
-        if self._asking is not None:
-            await ended([self._asking])
-            self._asking = None
-
-    def _listen(self) -> asyncio.Event:
-        loop = asyncio.get_running_loop()
-        if self._woken is None or self._woken[0] is not loop:
-            self._woken = loop, asyncio.Event()
-        return self._woken[1]
-
-    def _wake(self) -> None:
-        if self._woken is not None:
-            wake(*self._woken)
-
-
-class AsyncStreamReader(AsyncReader, CutReader):
-    """Events of a stream, for ``async for``; arguments and errors are those of `StreamReader`. One task at a time.
-
-    A task that was cancelled while it waited may call again, and misses no event.
-    """
-
-    async def __anext__(self) -> Event:
-        self._check()
-        event = None if self._asking is not None else self._next_event()  # as in `StreamReader`
-        return await super().__anext__() if event is None else event
-
-    def close(self) -> None:
-        """Stop reading; does not wait for requests under way."""
-        self._close()
-
-    async def skip_to_head(self) -> IdMap:
-        """Continue at the stream's head in segments where the position is before it; returns the new position."""
-        return await self._ask_in_thread(self._skip_to_head)

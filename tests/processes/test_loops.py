@@ -22,7 +22,7 @@ from accel.errors import AccelError
 from accel.image import MetadataImage
 from accel.image_source import PolledImages
 from accel.lookup.answer import Request
-from accel.streams.reader import AsyncReader
+from accel.streams.aio import AsyncReader
 from accel.streams.settings import SegmentsSettings
 from accel.streams.shared.owners import OwnersTable
 from loaders.store import MemoryStore

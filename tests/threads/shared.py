@@ -136,7 +136,7 @@ ELSEWHERE: dict[str, str] = {
     "accel.lookup.shadow._Wrapping": "tests/accel/lookup/test_wrap.py; what it counts is `Counters`",
     "accel.rendering.JsonLines": NOTHING,
     "accel.rendering.TextLines": NOTHING,
-    "accel.streams.async_writer.AsyncStreamWriter": "two threads with a loop each in test_loops.py",
+    "accel.streams.aio.AsyncStreamWriter": "two threads with a loop each in test_loops.py",
     "accel.streams.shared.auto_scale.AutoScaler": "a thread takes its steps beside callers in test_auto_scale.py",
     "accel.history.store.hosts.HostWhenNeeded": NOTHING + ": each call is one of the host, or of `Connection`",
     "accel.streams.shared.segments.Forwarding": TWO_PROCESSES,

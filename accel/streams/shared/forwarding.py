@@ -47,9 +47,12 @@ from __future__ import annotations
 
 import hmac
 import logging
+import os
 from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
 from enum import IntEnum
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from pathlib import Path
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Annotated, Final
 from urllib.parse import urlsplit
@@ -65,7 +68,7 @@ from accel.errors import (
     OperationNotAllowed,
     OwnerUnreachable,
 )
-from accel.history.rules.values import segment_text
+from accel.history.rules.values import checked_text, segment_text
 from accel.history.store import StreamStore
 from accel.settings import LISTENING_CONNECTIONS_MAX, checked_secret
 from accel.streams.open_segments import SegmentSealed
@@ -269,6 +272,63 @@ class ForwardingClient:
             return msgspec.msgpack.decode(told, type=AppendReply).status is Status.DURABLE
         except (msgspec.MsgspecError, RecursionError) as error:
             raise OwnerUnreachable(owner.node_id, owner.address, where, f"no reply of an owner: {error}") from error
+
+
+SECRET_VARIABLE: Final = "ACCEL_FORWARDING_SECRET"  # noqa: S105 - a name
+SECRET_FILE_VARIABLE: Final = "ACCEL_FORWARDING_SECRET_FILE"  # noqa: S105 - a name
+
+
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """How a process and the other owners reach each other. Threads: immutable.
+
+    Args:
+        listen: host and port; None = it does not listen.
+        address: the URL of this process; empty = made of `listen`.
+        secret: the secret that all processes share; empty = none.
+        client: sends requests to other owners; None = no requests.
+    """
+
+    listen: tuple[str, int] | None = None
+    address: str = ""
+    secret: str = field(default="", repr=False)
+    client: ForwardingClient | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(
+        cls, listen: str, address: str, owners: Collection[str], secret: str | Path | None, settings: ForwardingSettings
+    ) -> Peers:
+        """Check the arguments of `connect`.
+
+        Raises:
+            As `connect`.
+        """
+        found, owners = _secret_of(secret), [checked_text("an address of an owner", each) for each in owners]
+        if not found and (listen or address or owners):
+            raise InvalidArgument(
+                f"expected a secret for other owners: secret=..., {SECRET_VARIABLE}"
+                f" or {SECRET_FILE_VARIABLE}, found none"
+            )
+        if found:
+            checked_secret(found)
+        host, _, port = listen.rpartition(":")
+        if listen and not (host and port.isdecimal() and int(port) < 1 << 16):
+            raise InvalidArgument(f"expected host:port to listen at, found {listen!r}")
+        if host in ("0.0.0.0", "[::]", "::") and not address:  # noqa: S104 - refused: others cannot connect to it
+            raise InvalidArgument(f"expected an address by which others reach {listen}: address=..., found none")
+        if address:
+            checked_address(address)
+        client = ForwardingClient(owners, found, settings=settings) if owners else None
+        return cls((host.strip("[]"), int(port)) if listen else None, address, found, client)
+
+
+def _secret_of(given: str | Path | None) -> str:
+    if isinstance(given, Path):
+        return given.read_text().strip()
+    if given is not None:
+        return checked_text("secret", given)
+    path = os.environ.get(SECRET_FILE_VARIABLE)
+    return os.environ.get(SECRET_VARIABLE) or (Path(path).read_text().strip() if path else "")
 
 
 # For owners

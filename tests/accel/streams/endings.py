@@ -28,7 +28,6 @@ from accel.errors import AccelError, OperationNotAllowed
 from accel.history.rules.transactions import TransactionStatus
 from accel.history.store import Stream, StreamStore
 from accel.streams.acknowledgements import WriteFuture
-from accel.streams.connection import Peers
 from accel.streams.rules.settings import ScalingSettings
 from accel.streams.settings import ForwardingSettings, StreamWriterSettings
 from accel.streams.shared.forwarding import (
@@ -37,6 +36,7 @@ from accel.streams.shared.forwarding import (
     AppendRequest,
     CarryOutRequest,
     ForwardingClient,
+    Peers,
     SegmentService,
 )
 from accel.system import SYSTEM

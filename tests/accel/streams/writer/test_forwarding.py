@@ -16,7 +16,7 @@ from accel.errors import FormatLimit, ForwardInDoubt, InvalidArgument, OwnerUnre
 from accel.history.rules.configuration import OffsetUnit
 from accel.history.rules.states import StreamState
 from accel.history.store import Stream, StreamStore
-from accel.streams.async_writer import AsyncStreamWriter
+from accel.streams.aio import AsyncStreamWriter
 from accel.streams.rules.routing import KeyRouter, key_position
 from accel.streams.settings import ForwardingSettings, StreamWriterSettings
 from accel.streams.shared.forwarding import (

@@ -28,7 +28,7 @@ from accel.errors import (
 from accel.history.rules.configuration import OffsetUnit
 from accel.history.store import Stream
 from accel.streams.acknowledgements import EventPlace, WriteFuture
-from accel.streams.async_writer import AsyncStreamWriter
+from accel.streams.aio import AsyncStreamWriter
 from accel.streams.rules.routing import KeyRouter, key_position
 from accel.streams.settings import SegmentsSettings, StreamWriterSettings
 from accel.testing import Crash, CrashStore, Fault, FaultStore

@@ -19,7 +19,7 @@ from accel.history.rules.segments import SegmentRecord
 from accel.history.store import Stream
 from accel.history.store.hosts import StreamName
 from accel.streams.acknowledgements import EventPlace
-from accel.streams.async_writer import AsyncStreamWriter
+from accel.streams.aio import AsyncStreamWriter
 from accel.streams.rules.routing import key_position
 from accel.streams.segment_directory import SegmentDirectory
 from accel.streams.segments_host import ObjectSegments

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from accel.errors import AccelError, InvalidArgument, StreamsReleased
 from accel.streams.acknowledgements import EventPlace
-from accel.streams.async_writer import AsyncStreamWriter
+from accel.streams.aio import AsyncStreamWriter
 from accel.streams.writer import StreamWriter
 from accel.streams.writer_numbers import REPEATED
 from accel.testing import Crash, CrashStore
