@@ -15,7 +15,7 @@ from uuid import UUID
 
 import click
 
-from accel.cli.options import command, end_with, option, yes_option
+from accel.cli.options import EXIT_FAILED, command, end_with, option, yes_option
 from accel.cli.stream.history import shown_epoch
 from accel.cli.stream.notation import Moment, cut_text, given_ms, moment_ms_text, numbers_by_segment, parse_range
 from accel.cli.stream.options import (
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from accel.history.rules.segments import Segments
     from accel.history.store import Stream, StreamStore
 
-EXIT_FAILED = 1
 SHOWN_IDS_MAX = 20
 LISTED_IDS_MAX = 1000
 

@@ -33,10 +33,6 @@ if TYPE_CHECKING:
     from accel.rendering import Output
     from loaders.store import ObjectStore
 
-_ELSEWHERE = "You hold the segments' data, outside this bucket's catalog, and change them as the command requires."
-
-data_elsewhere_option = option("--data-elsewhere", is_flag=True, help=_ELSEWHERE)
-
 Callback: TypeAlias = Callable[[click.Context, click.Parameter, Any], Any]
 
 
@@ -248,7 +244,8 @@ def cut_options(
 
 def holder_option(command: Command) -> Command:
     """`--data-elsewhere` -> ``is_held``: whether the user holds the segments."""
-    return option("--data-elsewhere", "is_held", is_flag=True, help=_ELSEWHERE)(command)
+    text = "You hold the segments' data, outside this bucket's catalog, and change them as the command requires."
+    return option("--data-elsewhere", "is_held", is_flag=True, help=text)(command)
 
 
 def sizes_option(command: Command) -> Command:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 from click.core import ParameterSource
 
-from accel.cli.options import command, end_with, option, yes_option
+from accel.cli.options import EXIT_FAILED, command, end_with, option, yes_option
 from accel.cli.stream.notation import Moment, given_ms, moment_ms_text
 from accel.cli.stream.options import (
     ScopeChoice,
@@ -29,41 +29,17 @@ if TYPE_CHECKING:
 SHOWN_STREAMS_MAX: Final = 50
 """Limit of streams in the text; JSON has all of them."""
 
-EXIT_FAILED: Final = 1
 
-
-def shown_retention(
-    streams: Sequence[StreamRetention],
-    *,
-    is_dry_run: bool,
-    cost: Mapping[str, int | float] | None = None,
-    cost_text: str = "",
-) -> Shown:
-    """The result for each stream; unchanged streams are only counted in the text.
-
-    Args:
-        streams: in the order in which they were processed.
-        is_dry_run: whether nothing was written.
-        cost: the cost, for machines.
-        cost_text: the cost for people; empty = none is printed.
-    """
+def _shown(streams: Sequence[StreamRetention], *, is_dry_run: bool) -> Shown:
+    """The result for each stream; unchanged streams are only counted in the text."""
     from accel.history.store.stream_store import totals  # noqa: PLC0415 - only some commands need it
 
-    counts = totals(streams)
-    rows = list(map(_data, streams))
-    data = {"dry_run": is_dry_run, "streams": rows, "totals": counts, **(cost or {})}
+    counts, rows = totals(streams), list(map(_data, streams))
     counted = [f"{count} {name}" for name, count in counts.items() if count]
     sentence = f"{count_text(len(streams), 'stream')}: {', '.join(counted)}" if counted else "no streams"
     sentence = f"dry run: {sentence} (--yes does it)" if is_dry_run else sentence
-    sentence = f"{sentence}; {cost_text}" if cost_text else sentence
+    data = {"dry_run": is_dry_run, "streams": rows, "totals": counts}
     return Shown(data, _lines(rows, sentence, is_dry_run=is_dry_run))
-
-
-def exit_code(streams: Sequence[StreamRetention]) -> int:
-    """1 if a stream failed, or was left alone because the store did not report its time."""
-    from accel.history.store.retention_workflow import Retained  # noqa: PLC0415 - likewise
-
-    return EXIT_FAILED if any(stream.outcome in (Retained.FAILED, Retained.NO_CLOCK) for stream in streams) else 0
 
 
 def _lines(streams: Sequence[Fields], sentence: str, *, is_dry_run: bool) -> Iterator[Rendered]:
@@ -137,8 +113,11 @@ def retention(
         act = workflow.retain if yes else workflow.plan
         outcome, point = act(time_ms, read_by_all or None)
         streams = [StreamRetention(f"{scope.scope}/{stream}", outcome, point)]
-    output.show(shown_retention(streams, is_dry_run=not yes))
-    end_with(exit_code(streams))
+    output.show(_shown(streams, is_dry_run=not yes))
+    from accel.history.store.retention_workflow import Retained  # noqa: PLC0415 - likewise
+
+    failed = any(each.outcome in (Retained.FAILED, Retained.NO_CLOCK) for each in streams)
+    end_with(EXIT_FAILED if failed else 0)
 
 
 def _data(stream: StreamRetention) -> dict[str, Any]:
