@@ -11,7 +11,6 @@ from accel.cli.stream import (
     history,
     reader_groups,
     repair,
-    retention,
     streams,
 )
 
@@ -30,7 +29,7 @@ def stream_group() -> None:
 
 for command in (
     *(streams.create, streams.configure, streams.list_streams, streams.describe, events.write, events.read),
-    *(history.history, history.segments, history.cuts, retention.retention, repair.repair),
+    *(history.history, history.segments, history.cuts, history.retention, repair.repair),
     *(changes.scale, changes.seal, changes.truncate, changes.recover, changes.delete, changes.requests),
 ):
     stream_group.add_command(command)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from accel.cli.stream import retention
+from accel.cli.stream import history
 from accel.history.rules.states import StreamState
 from accel.history.store import StreamStore
 from accel.history.store.retention_workflow import Retained
@@ -142,7 +142,7 @@ def test_people_are_told_of_truncations_and_of_what_went_wrong(shop: Shop) -> No
 
 
 def test_only_so_many_streams_are_shown(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "SHOWN_STREAMS_MAX", 2)
+    monkeypatch.setattr(history, "SHOWN_STREAMS_MAX", 2)
     add(shop, "one", "two", "three")
     whole_scope(shop, "2000")
     lines = whole_scope(shop, "3000").stdout.splitlines()
