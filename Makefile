@@ -35,7 +35,8 @@ demo: $(DEMO_STAMP)  ## run lookups on an embedded S3, and print the cost of eac
 	@echo
 	@echo "The same over HTTP: $(BIN)/accel serve --demo"
 
-test: test-core test-spark test-cases  ## run all tests and the conformance cases, except the tests of the console: see test-browser
+test: $(STAMP)  ## run the tests and the conformance cases, except those of the console (test-browser) and the long ones (soak-tests)
+	$(MAKE) --no-print-directory --jobs=3 --output-sync=line test-core test-spark test-cases
 
 test-core: $(STAMP)
 	$(BIN)/python -m pytest -n auto --dist worksteal --ignore tests/spark_jobs --ignore-glob '*/test_console*.py'
@@ -63,9 +64,9 @@ soak: $(STAMP)  ## run random simulations, then fuzz every decoder, SECONDS each
 	@$(PIP) --quiet --editable '.[fuzz]' || echo "atheris cannot be installed here: mutants only, no coverage guidance"
 	$(BIN)/python -m tests.fuzzing --seconds $(SECONDS)
 
-soak-tests: $(STAMP)  ## run the random and exhaustive tests with ten times the examples; takes hours
-	ACCEL_TEST_EXAMPLES_FACTOR=10 $(BIN)/python -m pytest -n auto --ignore tests/spark_jobs --timeout 7200
-	ACCEL_TEST_EXAMPLES_FACTOR=10 $(BIN)/python -m pytest tests/spark_jobs --timeout 7200
+soak-tests: $(STAMP)  ## run all tests, those marked `soak` as well, the random ones with ten times the examples; takes hours
+	ACCEL_TEST_EXAMPLES_FACTOR=10 $(BIN)/python -m pytest -m "" -n auto --ignore tests/spark_jobs --timeout 7200
+	ACCEL_TEST_EXAMPLES_FACTOR=10 $(BIN)/python -m pytest -m "" tests/spark_jobs --timeout 7200
 
 SAMPLE ?= 160
 SEED   ?= 1

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.examples import examples
+from tests.seconds import is_long, unknown_of
 
 pytest_plugins = ["tests.servers.fixtures"]  # one server for the whole session
 
@@ -36,6 +37,15 @@ def pytest_configure() -> None:
     """Lets processes be ended by signals that whoever started the tests ignores, as in a background job of a shell."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Marks the long tests; in a run of all tests, what is named among them has to exist."""
+    for item in items:
+        if is_long(item.nodeid):
+            item.add_marker("soak")
+    if config.args == config.getini("testpaths") and (unknown := unknown_of([item.nodeid for item in items])):
+        raise pytest.UsageError(f"tests/seconds.py: expected names of tests and of their cases, found {unknown}")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

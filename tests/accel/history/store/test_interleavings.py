@@ -32,6 +32,7 @@ from itertools import combinations_with_replacement
 
 import pytest
 
+from tests.examples import swept
 from tests.models.interleavings import Explored, Explorer, Violated
 from tests.models.stream_state import Plan, Request, Stream, check, check_recovered, three_epochs
 from tests.models.workflow_steps import Process, Workflows, is_done, process
@@ -128,16 +129,16 @@ def check_end(stream: Stream, found: Process) -> None:
             raise Violated(f"a {found.kind} was refused, and has had the stream: {ids}")
 
 
-def test_all_interleavings_of_every_pair_of_workflows_beside_recovery_are_sound() -> None:
-    total = Explored(0, 0)
-    for pair in PAIRS:
-        found = Checked(is_joined="seal" in pair).explore(pair)
-        show(f"{' | '.join(pair)} | recover: {found.states:,} states, {found.schedules:.2e} schedules")
-        total = Explored(total.states + found.states, total.schedules + found.schedules)
-    show(f"{len(PAIRS)} pairs: {total.states:,} states, {total.schedules:.2e} schedules")
+@pytest.mark.parametrize("pair", swept(PAIRS), ids=" | ".join)
+def test_all_interleavings_of_every_pair_of_workflows_beside_recovery_are_sound(pair: tuple[str, ...]) -> None:
+    found = Checked(is_joined="seal" in pair).explore(pair)
+    show(f"{' | '.join(pair)} | recover: {found.states:,} states, {found.schedules:.2e} schedules")
+    assert found.states > 300
+    assert found.schedules > 10**6
+
+
+def test_each_kind_of_workflow_meets_each_other() -> None:
     assert len(PAIRS) == 37
-    assert total.states > 700_000
-    assert total.schedules > 10**34
 
 
 MUTANTS = {
