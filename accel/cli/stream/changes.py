@@ -6,9 +6,8 @@ under way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -43,57 +42,64 @@ if TYPE_CHECKING:
     from accel.history.rules.segments import Segments
     from accel.history.store import Stream, StreamStore
 
+PARTS = 2
 SHOWN_IDS_MAX = 20
 LISTED_IDS_MAX = 1000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scaling:
-    """What to scale of a stream.
+    """What to scale of a stream: a segment is divided, or some are merged, or some are sealed for others of given keys.
 
     Args:
-        ids: the segments to seal.
-        ask: leaves a request for it.
-        act: does it.
+        divided: the segment to divide; None = another kind of scale.
+        into: number of its parts; None = `PARTS`.
+        merged: the segments to merge.
+        sealed: the segments to seal.
+        ranges: the keys of the new segments.
     """
 
-    ids: Sequence[int]
-    ask: Callable[..., UUID]
-    act: Callable[..., EpochRecord]
+    divided: int | None
+    into: int | None
+    merged: tuple[int, ...]
+    sealed: tuple[int, ...]
+    ranges: tuple[tuple[float, float], ...]
 
+    def refuse_contradictions(self) -> None:
+        """Refuse options that contradict each other.
 
-def _scaling(
-    stream: Stream,
-    divided: int | None,
-    into: int | None,
-    merged: tuple[int, ...],
-    sealed: tuple[int, ...],
-    ranges: tuple[tuple[float, float], ...],
-) -> Scaling:
-    if divided is not None:
-        parts = 2 if into is None else into
-        ask, act = partial(stream.request_split, divided, parts), partial(stream.split, divided, parts)
-        return Scaling([divided], ask, act)
-    if merged:
-        return Scaling(merged, partial(stream.request_merge, *merged), partial(stream.merge, *merged))
-    return Scaling(sealed, partial(stream.request_scale, sealed, ranges), partial(stream.scale, sealed, ranges))
+        Raises:
+            click.UsageError: some do.
+        """
+        if sum((self.divided is not None, bool(self.merged), bool(self.sealed or self.ranges))) != 1:
+            raise click.UsageError("Expected one of '--split', '--merge', and '--seal' with '--range'.")
+        if self.into is not None and self.divided is None:
+            raise click.UsageError("Expected '--split' with '--into'.")
+        if len(self.merged) == 1:
+            raise click.UsageError("Expected two segments or more, such as --merge 2@1 --merge 3@1.")
+        if bool(self.sealed) != bool(self.ranges):
+            raise click.UsageError("Expected '--seal' and '--range' together.")
 
+    @property
+    def ids(self) -> Sequence[int]:
+        """The segments that it seals."""
+        return self.merged or self.sealed if self.divided is None else [self.divided]
 
-def _refuse_contradictions(
-    divided: int | None,
-    into: int | None,
-    merged: tuple[int, ...],
-    sealed: tuple[int, ...],
-    ranges: tuple[tuple[float, float], ...],
-) -> None:
-    if sum((divided is not None, bool(merged), bool(sealed or ranges))) != 1:
-        raise click.UsageError("Expected one of '--split', '--merge', and '--seal' with '--range'.")
-    if into is not None and divided is None:
-        raise click.UsageError("Expected '--split' with '--into'.")
-    if len(merged) == 1:
-        raise click.UsageError("Expected two segments or more, such as --merge 2@1 --merge 3@1.")
-    if bool(sealed) != bool(ranges):
-        raise click.UsageError("Expected '--seal' and '--range' together.")
+    def ask(self, stream: Stream, time_ms: int | None) -> UUID:
+        """Leave a request for it."""
+        if self.divided is not None:
+            return stream.request_split(self.divided, self.into or PARTS, time_ms)
+        if self.merged:
+            return stream.request_merge(*self.merged, time_ms=time_ms)
+        return stream.request_scale(self.sealed, self.ranges, time_ms)
+
+    def act(self, stream: Stream, time_ms: int | None) -> EpochRecord:
+        """Do it."""
+        if self.divided is not None:
+            return stream.split(self.divided, self.into or PARTS, time_ms)
+        if self.merged:
+            return stream.merge(*self.merged, time_ms=time_ms)
+        return stream.scale(self.sealed, self.ranges, time_ms)
 
 
 @command(
@@ -106,7 +112,9 @@ def _refuse_contradictions(
 @click.option(
     "--split", "divided", metavar="N@E", callback=read_by(parse_segment), help="A segment to divide evenly by its keys."
 )
-@click.option("--into", type=click.IntRange(min=2), metavar="PARTS", help="With --split: how many; 2 by default.")
+@click.option(
+    "--into", type=click.IntRange(min=2), metavar="PARTS", help=f"With --split: how many; {PARTS} by default."
+)
 @click.option(
     "--merge",
     "merged",
@@ -140,16 +148,16 @@ def scale(*, time: Moment | None, is_held: bool, stream: StreamChoice, output: O
     Leaves a request for the process that holds the segments, and prints its id. With --data-elsewhere it scales at
     once, and shows the next epoch; repeat it if it was interrupted.
     """
-    _refuse_contradictions(**wanted)
+    scaling = Scaling(**wanted)
+    scaling.refuse_contradictions()
     opened = stream.open(is_held=is_held, may_be_here=True)
     time_ms = given_ms(time, opened.parts.store.now_ms)
-    scaling = _scaling(opened, **wanted)
     if not is_held:
-        asked = opened.scale_status(scaling.ask(time_ms=time_ms))
+        asked = opened.scale_status(scaling.ask(opened, time_ms))
         output.show(shown_request(asked, waiting_note(asked)))
         return
     _refuse_ends_here(stream, opened, scaling.ids, output)
-    output.show(shown_epoch(scaling.act(time_ms=time_ms)))
+    output.show(shown_epoch(scaling.act(opened, time_ms)))
 
 
 @command("Seal a stream permanently.", "accel stream seal --store s3://bucket --scope shop --stream orders")
