@@ -60,7 +60,7 @@ import statistics
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from random import Random
 from typing import Final, NamedTuple, TypeAlias, overload
 
@@ -68,11 +68,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accel import (
-    FormatRecord,
-    ObjectCatalog,
-    ObjectSegments,
-    ObjectSegmentSource,
-    ReadAccelerator,
     StreamConfiguration,
     StreamReader,
     StreamStore,
@@ -89,6 +84,7 @@ from accel.streams.rules.settings import ReaderSettings
 from accel.system import SYSTEM
 from accel.testing import LatencyModel, LatencyStore
 from benchmarks.harness import AnswersDiffer, Comparison, Spread, interleave
+from benchmarks.streams import new_stream, reading
 from loaders.store import MemoryStore
 
 SEGMENTS = 16
@@ -518,14 +514,6 @@ def _delay(given: Given) -> float:
     return float(np.median(given.given_ms - given.values))
 
 
-NODE: Final = 4
-SCOPE, NAME = "bench", "order"
-
-
-def _sleep(seconds: float) -> None:
-    SYSTEM.sleep(seconds)
-
-
 EVENTS, EVENT_BYTES, APPENDED, FLUSHED, KEYS = 40_000, 100, 200, 2_000, 1_000
 
 
@@ -560,23 +548,22 @@ def write_history(events: int = EVENTS, segments: int = SLOW_SEGMENTS[0]) -> Mem
     """A stream whose clock advances by `STEP_SECONDS` an append, with a scale after each quarter."""
     now = [1_000_000.0]
     store, chance = MemoryStore(clock=SYSTEM.clock), Random(1)
-    ObjectCatalog.init(store, FormatRecord(namespace="order", stream_buckets=SLOW_SEGMENTS[0]))
     system = replace(SYSTEM, clock=lambda: now[0])
-    with ObjectCatalog.open(store) as catalog, ObjectSegments(catalog, store, NODE, system=system) as host:
-        streams = StreamStore.open(store, host=host)
-        streams.create_scope(SCOPE)
-        stream = streams.create_stream(SCOPE, NAME, StreamConfiguration(min_segments=1), segments=segments)
-        with StreamWriter(stream, host) as writer:
-            for start in range(0, events, APPENDED):
-                now[0] += STEP_SECONDS
-                writer.write_many([(bytes(EVENT_BYTES), f"key {chance.randrange(KEYS)}") for _ in range(APPENDED)])
-                if (start + APPENDED) % FLUSHED == 0:
-                    writer.flush()
-                if start and start % (events // 4) == 0:
-                    writer.flush()  # otherwise a thread may still have the events when the segment is sealed
-                    oldest = stream.active_segments()[0]
-                    stream.scale([oldest.id], list(split_range(oldest.key_start, oldest.key_end, 2)))
+    with new_stream(store, segments, system=system) as (stream, host), StreamWriter(stream, host) as writer:
+        for start in range(0, events, APPENDED):
+            now[0] += STEP_SECONDS
+            writer.write_many([(bytes(EVENT_BYTES), f"key {chance.randrange(KEYS)}") for _ in range(APPENDED)])
+            if (start + APPENDED) % FLUSHED == 0:
+                writer.flush()
+            if start and start % (events // 4) == 0:
+                writer.flush()  # otherwise a thread may still have the events when the segment is sealed
+                oldest = stream.active_segments()[0]
+                stream.scale([oldest.id], list(split_range(oldest.key_start, oldest.key_end, 2)))
     return store
+
+
+def _sleep(slowness: float, seconds: float) -> None:
+    SYSTEM.sleep(slowness * seconds)
 
 
 def read_slowly(memory: MemoryStore, slowness: float, order: Order, events: int = EVENTS) -> SlowRead:
@@ -585,15 +572,12 @@ def read_slowly(memory: MemoryStore, slowness: float, order: Order, events: int 
     Raises:
         AnswersDiffer: not all events were returned.
     """
-    store = LatencyStore(memory, Random(1), lambda seconds: _sleep(slowness * seconds))
-    with ObjectCatalog.open(store) as catalog, ReadAccelerator(catalog.images(), store) as accelerator:
-        stream = StreamStore.open(store).stream(SCOPE, NAME)
-        source = ObjectSegmentSource(stream, accelerator, store)
+    store = LatencyStore(memory, Random(1), partial(_sleep, slowness))
+    with reading(store, order=order, settings=SLOW_BUFFERS) as (reader, _):
         began, latest, behind, most, left = SYSTEM.timer(), 0, 0, 0, events
-        with StreamReader(stream, source, order=order, settings=SLOW_BUFFERS) as reader:
-            for batch in iter(reader.next_batch, None):
-                behind, latest = max(behind, latest - batch.value), max(latest, batch.value)
-                most, left = max(most, reader.buffered_bytes), left - len(batch)
+        for batch in iter(reader.next_batch, None):
+            behind, latest = max(behind, latest - batch.value), max(latest, batch.value)
+            most, left = max(most, reader.buffered_bytes), left - len(batch)
         if left:
             raise AnswersDiffer(f"expected {events} events, found {events - left}")
         return SlowRead(behind, SYSTEM.timer() - began, most)

@@ -56,7 +56,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Condition, Event, Thread
 from time import perf_counter, process_time
-from typing import Final, NamedTuple
+from typing import Any, Final
 from uuid import UUID
 
 import numpy as np
@@ -92,22 +92,55 @@ NODE: Final = 4
 SCOPE, NAME = "bench", "events"
 
 
-class InMemory(NamedTuple):
-    """A stream in memory.
+@contextmanager
+def new_stream(
+    store: ObjectStore, segments: int, *, is_killed: bool = False, **options: Any
+) -> Iterator[tuple[Stream, ObjectSegments]]:
+    """A new stream, and the host of its segments, which at the end is closed or killed.
 
     Args:
-        store: the store of the stream.
-        objects: keys and sizes of the objects that hold it.
-        is_slow: whether requests have the latencies of `LatencyModel`.
+        store: an empty store.
+        segments: of the stream.
+        is_killed: whether the host ends without closing its session.
+        options: of the host.
     """
+    ObjectCatalog.init(store, FormatRecord(namespace=SCOPE))
+    with ObjectCatalog.open(store) as catalog:
+        host = ObjectSegments(catalog, store, NODE, **options)
+        streams = StreamStore.open(store, host=host)
+        streams.create_scope(SCOPE)
+        yield streams.create_stream(SCOPE, NAME, StreamConfiguration(min_segments=1), segments=segments), host
+        (host.stop if is_killed else host.close)()
 
-    store: ObjectStore
-    objects: list[tuple[str, int]]
-    is_slow: bool
 
-    def open(self) -> ObjectStore:
-        """A client with an empty cache."""
-        return LatencyStore(self.store, random.Random(7), _sleep) if self.is_slow else self.store
+@contextmanager
+def reading(
+    store: ObjectStore, lookups: Settings | None = None, **options: Any
+) -> Iterator[tuple[StreamReader, ReadAccelerator]]:
+    """A reader of the stream with an empty cache, and its lookups.
+
+    Args:
+        store: the store.
+        lookups: their settings.
+        options: of the reader.
+    """
+    with (
+        ObjectCatalog.open(store) as catalog,
+        ReadAccelerator(catalog.images(), store, settings=lookups) as accelerator,
+    ):
+        stream = StreamStore.open(store).stream(SCOPE, NAME)
+        with StreamReader(stream, ObjectSegmentSource(stream, accelerator, store), **options) as reader:
+            yield reader, accelerator
+
+
+def slow(store: ObjectStore, seed: int) -> LatencyStore:
+    """The same store with the latencies of S3."""
+    return LatencyStore(store, random.Random(seed), _sleep)
+
+
+def _sleep(seconds: float) -> None:
+    if seconds > 0:
+        SYSTEM.sleep(seconds)
 
 
 GOALS: Final = {1: 0.8, AT_ONCE: 0.7}
@@ -117,9 +150,12 @@ def run_read_slow(rounds: int = 7) -> list[Comparison]:
     """Seconds for a whole stream if only requests take time."""
     lines = []
     for object_mebibytes in (16, 64):
-        written = _in_memory(EVENT_BYTES, EVENTS, object_mebibytes * MEBIBYTE, is_slow=True)
+        written = written_stream(EVENT_BYTES, EVENTS, object_mebibytes * MEBIBYTE)
         for at_once, goal in GOALS.items():
-            ours, peer = partial(read_batches, written), partial(read_plainly, written, at_once)
+            ours, peer = (
+                partial(_read_slowly, read_batches, written),
+                partial(_read_slowly, read_plainly, written, at_once),
+            )
             timings = interleave(ours, peer, rounds=min(rounds, 5), same=_met)
             told = f"ranged GETs of {SPAN_BYTES // MEBIBYTE} MiB, {at_once} at once"
             name = f"stream_read_slow, objects of {object_mebibytes} MiB"
@@ -127,11 +163,15 @@ def run_read_slow(rounds: int = 7) -> list[Comparison]:
     return lines
 
 
+def _read_slowly(read: Callable[..., int], store: MemoryStore, *arguments: int) -> int:
+    return read(slow(store, 7), *arguments)
+
+
 def run_decode(rounds: int = 7) -> list[Comparison]:
     """Processor time of an event."""
     lines = []
     for event_bytes, events in ((100, 400_000), (10_000, 16_000)):
-        written = _in_memory(event_bytes, events, 16 * MEBIBYTE, is_slow=False)
+        written = written_stream(event_bytes, events, 16 * MEBIBYTE)
         ours, peer = partial(read_batches, written), partial(read_events, written)
         timings = interleave(ours, peer, rounds=rounds, timer=process_time)
         name = f"stream_decode, events of {event_bytes} bytes"
@@ -139,70 +179,42 @@ def run_decode(rounds: int = 7) -> list[Comparison]:
     return lines
 
 
-def _in_memory(event_bytes: int, events: int, object_bytes: int, *, is_slow: bool) -> InMemory:
-    store = MemoryStore()
-    _fill(store, event_bytes, events, object_bytes)
-    return InMemory(store, _objects(store), is_slow)
-
-
-def read_events(written: InMemory) -> int:
+def read_events(store: ObjectStore) -> int:
     """Read all events, one by one; returns their number."""
-    return _read(written, lambda reader: sum(1 for _ in reader))
+    with reading(store) as (reader, _):
+        return sum(1 for _ in reader)
 
 
-def read_batches(written: InMemory) -> int:
+def read_batches(store: ObjectStore) -> int:
     """Read all events, batch by batch; returns their number."""
-
-    def count(reader: StreamReader) -> int:
-        events = 0
-        while (batch := reader.next_batch()) is not None:
-            events += len(batch)
-        return events
-
-    return _read(written, count)
+    with reading(store) as (reader, _):
+        return sum(map(len, iter(reader.next_batch, None)))
 
 
-def read_plainly(written: InMemory, at_once: int) -> int:
+def read_plainly(store: ObjectStore, at_once: int) -> int:
     """Read the objects front to back; returns the number of bytes."""
-    store = written.open()
-    spans = [(key, at, at + SPAN_BYTES) for key, size in written.objects for at in range(0, size, SPAN_BYTES)]
+    objects = [info for info in store.list("") if not info.key.startswith("accel/")]
+    spans = [(info.key, at, at + SPAN_BYTES) for info in objects for at in range(0, info.size_bytes, SPAN_BYTES)]
     with ThreadPoolExecutor(at_once) as pool:
         return sum(pool.map(lambda span: len(store.get_range(*span).body), spans))
 
 
-def _objects(store: ObjectStore) -> list[tuple[str, int]]:
-    return [(info.key, info.size_bytes) for info in store.list("") if not info.key.startswith("accel/")]
-
-
-def _fill(store: ObjectStore, event_bytes: int, events: int, object_bytes: int) -> None:
-    """Write events to a new stream, in objects of `object_bytes`."""
-    ObjectCatalog.init(store, FormatRecord(namespace="bench", stream_buckets=4))
-    random_bytes = random.Random(1).randbytes
+def written_stream(event_bytes: int, events: int, object_bytes: int) -> MemoryStore:
+    """A store with a stream, in objects of `object_bytes`."""
+    store, random_bytes = MemoryStore(), random.Random(1).randbytes
     payloads = [random_bytes(event_bytes) for _ in range(64)]
     more_bytes = 4 * object_bytes
     settings = SegmentsSettings(linger_seconds=5.0, batch_bytes=more_bytes, waiting_bytes_max=more_bytes)
-    with ObjectCatalog.open(store) as catalog, ObjectSegments(catalog, store, NODE, settings=settings) as host:
-        streams = StreamStore.open(store, host=host)
-        streams.create_scope(SCOPE)
-        wanted = StreamConfiguration(min_segments=1)
-        stream = streams.create_stream(SCOPE, NAME, wanted, int(SYSTEM.clock() * 1000), segments=SEGMENTS)
-        with StreamWriter(stream, host) as writer:
-            waiting_bytes = 0
-            for first in range(0, events, 1000):
-                numbers = range(first, min(events, first + 1000))
-                writer.write_many((payloads[number % 64], b"%d" % (number * KEYS_STEP)) for number in numbers)
-                waiting_bytes += len(numbers) * event_bytes
-                if waiting_bytes >= object_bytes:
-                    writer.flush()
-                    waiting_bytes = 0
-
-
-def _read(written: InMemory, count: Callable[[StreamReader], int]) -> int:
-    store = written.open()
-    with ObjectCatalog.open(store) as catalog, ReadAccelerator(catalog.images(), store) as accelerator:
-        stream = StreamStore.open(store).stream(SCOPE, NAME)
-        with StreamReader(stream, ObjectSegmentSource(stream, accelerator, store)) as reader:
-            return count(reader)
+    with new_stream(store, SEGMENTS, settings=settings) as (stream, host), StreamWriter(stream, host) as writer:
+        waiting_bytes = 0
+        for first in range(0, events, 1000):
+            numbers = range(first, min(events, first + 1000))
+            writer.write_many((payloads[number % 64], b"%d" % (number * KEYS_STEP)) for number in numbers)
+            waiting_bytes += len(numbers) * event_bytes
+            if waiting_bytes >= object_bytes:
+                writer.flush()
+                waiting_bytes = 0
+    return store
 
 
 def _met(ours: object, peers: object) -> bool:
@@ -300,18 +312,10 @@ def _least(rate: int) -> list[float]:
 @contextmanager
 def stream_writer() -> Iterator[tuple[StreamWriter, ObjectStore]]:
     """A writer with default settings, and its store."""
-    memory = MemoryStore()
-    ObjectCatalog.init(memory, FormatRecord(namespace="bench", stream_buckets=4))
-    store = LatencyStore(memory, random.Random(1), _sleep)
-    with ObjectCatalog.open(store) as catalog, ObjectSegments(catalog, store, NODE) as host:
-        streams = StreamStore.open(store, host=host)
-        streams.create_scope("bench")
-        stream = streams.create_stream(
-            "bench", "events", StreamConfiguration(min_segments=1), segments=WRITTEN_SEGMENTS
-        )
-        with StreamWriter(stream, host) as writer:
-            writer.write(PAYLOAD, b"first").result()
-            yield writer, store
+    store = slow(MemoryStore(), 1)
+    with new_stream(store, WRITTEN_SEGMENTS) as (stream, host), StreamWriter(stream, host) as writer:
+        writer.write(PAYLOAD, b"first").result()
+        yield writer, store
 
 
 def _events_a_second(writer: StreamWriter, work: Callable[[StreamWriter, int, float], int]) -> float:
@@ -380,15 +384,9 @@ def _milliseconds(work: Callable[[], object]) -> float:
     return (perf_counter() - began) * 1e3
 
 
-def _sleep(seconds: float) -> None:
-    if seconds > 0:
-        SYSTEM.sleep(seconds)
-
-
-FLUSHES: Final = 1000
+FLUSHES, FLUSHED = 1_000, 50
 RESUME_REQUESTS_GOAL: Final = 30
 PRODUCER: Final = UUID(int=0xACCE1)
-RESTART_EVENTS: Final = [(bytes(100), f"key-{number}") for number in range(50)]
 ROUNDS_MAX: Final = 3
 
 
@@ -399,7 +397,14 @@ class Producer:
         self._memory = MemoryStore()
         self._chance = random.Random(1)
         self.requests: dict[str, int] = {}
-        _write(self._memory)
+        with new_stream(self._memory, WRITTEN_SEGMENTS, is_killed=True) as (stream, host):
+            writer = StreamWriter(stream, host, writer_id=PRODUCER)
+            for first in range(0, FLUSHES * FLUSHED, FLUSHED):
+                numbers = range(first, first + FLUSHED)
+                writer.write_many(
+                    (number.to_bytes(8, "big") + PAYLOAD[8:], f"key-{number - first}") for number in numbers
+                )
+                writer.flush()
 
     def resume(self) -> int:
         """Find the next event by the writer's id."""
@@ -413,11 +418,11 @@ class Producer:
         with self._opened() as (stream, host, store), ObjectCatalog.open(store) as catalog:
             StreamWriter(stream, host)
             catalog.refresh()
-            with ReadAccelerator(catalog.images(), store) as accelerator:
-                source = ObjectSegmentSource(stream, accelerator, store)
-                with StreamReader(stream, source) as reader:
-                    batches = iter(reader.next_batch, None)
-                    last = max(int.from_bytes(batch[-1].payload[:8], "big") for batch in batches)
+            with (
+                ReadAccelerator(catalog.images(), store) as accelerator,
+                StreamReader(stream, ObjectSegmentSource(stream, accelerator, store)) as reader,
+            ):
+                last = max(int.from_bytes(batch[-1].payload[:8], "big") for batch in iter(reader.next_batch, None))
             self.requests["read"] = store.snapshot().total.requests
         return _flush_of(last + 1)
 
@@ -426,14 +431,14 @@ class Producer:
         store = CountingStore(LatencyStore(self._memory, self._chance, _sleep))
         with ObjectCatalog.open(store) as catalog:
             host = ObjectSegments(catalog, store, node_id=NODE)
-            stream = StreamStore.open(store, host=host).stream("bench", "events")
+            stream = StreamStore.open(store, host=host).stream(SCOPE, NAME)
             store.reset()
             yield stream, host, store
             host.stop()
 
 
 def _flush_of(number: int) -> int:
-    return -(-number // len(RESTART_EVENTS))
+    return -(-number // FLUSHED)
 
 
 def run_resume(rounds: int = 3) -> list[Comparison]:
@@ -448,26 +453,6 @@ def run_resume(rounds: int = 3) -> list[Comparison]:
     ]
 
 
-def _write(store: MemoryStore) -> None:
-    ObjectCatalog.init(store, FormatRecord(namespace="bench"))
-    with ObjectCatalog.open(store) as catalog:
-        host = ObjectSegments(catalog, store, node_id=NODE)
-        streams = StreamStore.open(store, host=host)
-        streams.create_scope("bench")
-        stream = streams.create_stream(
-            "bench", "events", StreamConfiguration(min_segments=1), segments=WRITTEN_SEGMENTS
-        )
-        writer = StreamWriter(stream, host, writer_id=PRODUCER)
-        for flush in range(FLUSHES):
-            first = flush * len(RESTART_EVENTS)
-            events = [
-                (number.to_bytes(8, "big") + each[8:], key) for number, (each, key) in enumerate(RESTART_EVENTS, first)
-            ]
-            writer.write_many(events)
-            writer.flush()
-        host.stop()
-
-
 SEEN_SEGMENTS: Final = 4
 RESTART_SEGMENTS: Final = 16
 RESTART_FLUSHES: Final = 430
@@ -478,38 +463,11 @@ MARK: Final = b"event "
 MARK_DIGITS: Final = 6
 
 
-class Writing:
-    """A stream in memory, and its writer. One thread."""
-
-    def __init__(self, segments: int) -> None:
-        self.store = MemoryStore()
-        ObjectCatalog.init(self.store, FormatRecord(namespace="bench"))
-        self.catalog = ObjectCatalog.open(self.store)
-        self.host = ObjectSegments(self.catalog, self.store, NODE)
-        streams = StreamStore.open(self.store, host=self.host)
-        streams.create_scope(SCOPE)
-        created_ms = int(SYSTEM.clock() * 1000)
-        self.stream = streams.create_stream(
-            SCOPE, NAME, StreamConfiguration(min_segments=1), created_ms, segments=segments
-        )
-        self.writer = StreamWriter(self.stream, self.host)
-
-    def flush(self, payload: bytes, keys: int = 1) -> None:
-        """Write an event for each key, and flush.
-
-        Args:
-            payload: of each event.
-            keys: the number of keys.
-        """
-        for key in range(keys):
-            self.writer.write(payload, b"%d" % key)
-        self.writer.flush()
-
-    def close(self) -> None:
-        """End the session."""
-        self.writer.close()
-        self.host.close()
-        self.catalog.close()
+def _flush(writer: StreamWriter, payload: bytes, keys: int = 1) -> None:
+    """Write an event for each key, and flush."""
+    for key in range(keys):
+        writer.write(payload, b"%d" % key)
+    writer.flush()
 
 
 @dataclass
@@ -533,27 +491,17 @@ class Seen:
             return self.at[payload]
 
 
-def slow(store: ObjectStore, seed: int) -> LatencyStore:
-    """The same store with the latencies of S3."""
-    return LatencyStore(store, random.Random(seed), _sleep)
-
-
 @contextmanager
-def following(store: ObjectStore, seen: Seen) -> Iterator[ReadAccelerator]:
-    """A reader in a thread that follows the stream, with its defaults."""
-    with ObjectCatalog.open(store) as catalog, ReadAccelerator(catalog.images(), store) as accelerator:
-        stream = StreamStore.open(store).stream(SCOPE, NAME)
-        source = ObjectSegmentSource(stream, accelerator, store)
-        reader = StreamReader(stream, source, follow=True)
-        is_over = Event()
-        thread = Thread(target=_follow, args=(reader, seen, is_over))
-        thread.start()
-        try:
-            yield accelerator
-        finally:
-            is_over.set()
-            thread.join()
-            reader.close()
+def beside(work: Callable[[Event], None]) -> Iterator[None]:
+    """A thread that works until the event is set, at the end of the context."""
+    is_over = Event()
+    thread = Thread(target=work, args=(is_over,))
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
 
 
 def _follow(reader: StreamReader, seen: Seen, is_over: Event) -> None:
@@ -563,20 +511,8 @@ def _follow(reader: StreamReader, seen: Seen, is_over: Event) -> None:
             seen.note(event.payload)
 
 
-@contextmanager
-def polling(store: ObjectStore, seen: Seen) -> Iterator[None]:
-    """A thread that lists the objects each second, and gets each new object; the catalog's keys are left out."""
-    is_over = Event()
-    thread = Thread(target=_poll, args=(store, seen, is_over))
-    thread.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        thread.join()
-
-
 def _poll(store: ObjectStore, seen: Seen, is_over: Event) -> None:
+    """List the objects each second, and get each new object; the catalog's keys are left out."""
     known: set[str] = set()
     due = SYSTEM.timer()
     while not is_over.wait(max(0.0, due - SYSTEM.timer())):
@@ -584,24 +520,25 @@ def _poll(store: ObjectStore, seen: Seen, is_over: Event) -> None:
         for info in store.list(""):
             if info.key not in known and not info.key.startswith("accel/"):
                 known.add(info.key)
-                body = bytes(store.get(info.key, size_bytes_max=1 << 20).body)
-                for mark in range(body.count(MARK)):
-                    start = body.split(MARK)[mark + 1]
-                    seen.note(MARK + start[:MARK_DIGITS])
+                _, *marked = bytes(store.get(info.key, size_bytes_max=1 << 20).body).split(MARK)
+                for each in marked:
+                    seen.note(MARK + each[:MARK_DIGITS])
 
 
 def run_seen(rounds: int = 7) -> list[Comparison]:
     """The delay until events are returned, without notifications and with them."""
     samples = SEEN_EACH_ROUND * rounds
-    writing, seen, polled = Writing(SEEN_SEGMENTS), Seen(), Seen()
-    try:
-        with following(slow(writing.store, 1), seen) as accelerator:
-            with polling(slow(writing.store, 2), polled):
-                found = _seen_seconds(writing, range(samples), [seen, polled], lambda: None)
-            told = _seen_seconds(writing, range(samples, 2 * samples), [seen], accelerator.image_changed)
-    finally:
-        writing.close()
-    gets = _three_gets(writing.store, samples)
+    store, seen, polled = MemoryStore(), Seen(), Seen()
+    with (
+        new_stream(store, SEEN_SEGMENTS) as (stream, host),
+        StreamWriter(stream, host) as writer,
+        reading(slow(store, 1), follow=True) as (reader, accelerator),
+        beside(partial(_follow, reader, seen)),
+    ):
+        with beside(partial(_poll, slow(store, 2), polled)):
+            found = _seen_seconds(writer, range(samples), [seen, polled], lambda: None)
+        told = _seen_seconds(writer, range(samples, 2 * samples), [seen], accelerator.image_changed)
+    gets = _three_gets(store, samples)
     sides = Timings(found[0], found[1]), Timings(told[0], gets)
     return [
         sides[0].compare("seen_latency, found", peer="a LIST each second, a GET an object", unit="ms", goal=1.0),
@@ -609,14 +546,16 @@ def run_seen(rounds: int = 7) -> list[Comparison]:
     ]
 
 
-def _seen_seconds(writing: Writing, numbers: range, sides: list[Seen], tell: Callable[[], object]) -> list[list[float]]:
+def _seen_seconds(
+    writer: StreamWriter, numbers: range, sides: list[Seen], tell: Callable[[], object]
+) -> list[list[float]]:
     """For each side, the delay from each event's flush until the reader returned it."""
     waits = random.Random(3)
     seconds: list[list[float]] = [[] for _ in sides]
     for number in numbers:
         SYSTEM.sleep(waits.uniform(0.6, 1.6))
         payload = MARK + b"%0*d" % (MARK_DIGITS, number)
-        writing.flush(payload)
+        _flush(writer, payload)
         flushed = SYSTEM.timer()
         tell()
         for each, side in zip(seconds, sides, strict=True):
@@ -637,16 +576,14 @@ def _three_gets(store: ObjectStore, samples: int) -> list[float]:
 
 def run_reader_restart(rounds: int = 7) -> list[Comparison]:  # noqa: ARG001 - requests do not vary
     """Ranged GETs of a cold reader at the tail."""
-    writing = Writing(RESTART_SEGMENTS)
-    try:
+    store, keys = MemoryStore(), 8 * RESTART_SEGMENTS
+    with new_stream(store, RESTART_SEGMENTS) as (stream, host), StreamWriter(stream, host) as writer:
         for number in range(RESTART_FLUSHES - 1):
-            writing.flush(b"%d" % number, keys=8 * RESTART_SEGMENTS)
-        position = _read_again(writing, None, Settings())[1]
-        writing.flush(b"the last", keys=8 * RESTART_SEGMENTS)
-    finally:
-        writing.close()
+            _flush(writer, b"%d" % number, keys)
+        position = _read_again(store, None, Settings())[1]
+        _flush(writer, b"the last", keys)
     (ours, at), (peer, same) = (
-        _read_again(writing, position, settings) for settings in (Settings(), Settings(policy="load-all"))
+        _read_again(store, position, settings) for settings in (Settings(), Settings(policy="load-all"))
     )
     if at != same:
         raise AnswersDiffer(f"expected ours to read to {same}, as the peer, found {at}")
@@ -655,15 +592,12 @@ def run_reader_restart(rounds: int = 7) -> list[Comparison]:  # noqa: ARG001 - r
     return [Comparison.exact(name, ours, "ranged GETs", "opening each object", peer, goal)]
 
 
-def _read_again(writing: Writing, position: Mapping[int, int] | None, settings: Settings) -> tuple[int, dict[int, int]]:
+def _read_again(
+    memory: MemoryStore, position: Mapping[int, int] | None, settings: Settings
+) -> tuple[int, dict[int, int]]:
     """Read from a position to the end with an empty cache; returns the number of ranged GETs, and the last position."""
-    store = CountingStore(writing.store)
-    with (
-        ObjectCatalog.open(store) as catalog,
-        ReadAccelerator(catalog.images(), store, settings=settings) as accelerator,
-    ):
-        stream = StreamStore.open(store).stream(SCOPE, NAME)
-        with StreamReader(stream, ObjectSegmentSource(stream, accelerator, store), from_cut=position) as reader:
-            for _ in reader:
-                pass
-            return store.snapshot().of("get_range").requests, dict(reader.position())
+    store = CountingStore(memory)
+    with reading(store, settings, from_cut=position) as (reader, _):
+        for _ in reader:
+            pass
+        return store.snapshot().of("get_range").requests, dict(reader.position())

@@ -11,15 +11,14 @@ from accel.streams.rules.reader_core import AskEnd, Fill, Step
 from accel.system import SYSTEM
 from benchmarks.order import (
     FIRST_REQUESTS,
-    NAME,
     POLL_REQUESTS,
     POLL_SECONDS,
-    SCOPE,
     SEALED_REQUESTS,
     SLOW_BUFFERS,
     read_slowly,
     write_history,
 )
+from benchmarks.streams import NAME, SCOPE
 from loaders.store import CountingStore
 
 EVENTS = 2_000
