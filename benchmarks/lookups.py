@@ -24,7 +24,7 @@ begins with an empty cache except for the contents that its column names, and en
 - *no hints*: the root of a snapshot is requested once, and its absence cached: not counted here.
 - *snapshot*: it covers all objects; with its root still to be read, and with the root in memory.
 - *pack*: the filters of all objects are in memory, and there is no snapshot.
-- *persisted index*: the method of the production system, `production_cost`: its node file, then all
+- *persisted index*: the method of the production system, `persisted_cost`: its node file, then all
   objects from the best entry to the end of the list. It is as recent as the snapshot: written when the last object was
   committed; in the rows *+ 16 newer*, 16 objects before that.
 
@@ -225,13 +225,14 @@ def cold_lookup(
         return answer, Cost(sum(rounds), len(rounds), sum(math.ceil(count / CONNECTIONS) for count in rounds))
 
 
-def production_cost(node: Node, start: int) -> Cost:
+def persisted_cost(node: Node, start: int, newer: int = 0) -> Cost:
     """The method of the production system: a persisted index of the first and last 3 entries a stream, then a scan.
 
-    One GET of the node's index file, and one for each object from the floor's position to the end of the list.
+    One GET of the node's index file, which may be older than the newest objects; then one for each object from the
+    floor's position to the end of the list.
     """
-    kept = node.holders[:3] + node.holders[-3:]
-    below = [position for position, first, _ in kept if first <= start]
+    there = [holder for holder in node.holders if holder[0] < node.objects - newer]
+    below = [position for position, first, _ in there[:3] + there[-3:] if first <= start]
     opened = node.objects - max(below, default=0)
     return Cost(1 + opened, 2, 1 + math.ceil(opened / CONNECTIONS))
 
@@ -307,7 +308,7 @@ def mean_of(measured: list[Node], place: str, policy: Policy, *, filters: bool =
 
 def mean_production(measured: list[Node], place: str) -> Means:
     """The mean cost of the production system's method at a place of these nodes."""
-    return mean_cost([production_cost(node, start) for node in measured for start in places_of(node, place)])
+    return mean_cost([persisted_cost(node, start) for node in measured for start in places_of(node, place)])
 
 
 def run_requests(rounds: int = 7) -> list[Comparison]:  # noqa: ARG001 - counts are exact, so there is nothing to repeat
@@ -372,11 +373,8 @@ class HintedNode:
 
 def hinted_nodes(objects: int = OBJECTS_MAX) -> dict[str, Node]:
     """The nodes of the lookups, by name."""
-    return {
-        "dense": make_cold_node(objects, 1.0, SEED),
-        "10 %": make_cold_node(objects, 0.1, SEED + 1),
-        "1 %": make_cold_node(objects, 0.01, SEED + 2),
-    }
+    spread = [(kind, share) for kind, (share, clusters) in KINDS.items() if not clusters]
+    return {kind: make_cold_node(objects, share, SEED + number) for number, (kind, share) in enumerate(spread)}
 
 
 def with_snapshot(node: Node, newer: int = 0) -> HintedNode:
@@ -461,18 +459,6 @@ def snapshot_cost(hinted: HintedNode, starts: list[int], *, root_known: bool) ->
             raise AssertionError(f"offset {start}: found [{first.start}, {first.end})")
         costs.append(cost)
     return costs
-
-
-def persisted_cost(node: Node, start: int, newer: int = 0) -> Cost:
-    """The method of the production system, with an index file that is older than the newest objects.
-
-    One GET of the file, which contains the first and last 3 entries of the stream at its time; then one for each object
-    from the floor's position to the end of the list.
-    """
-    there = [holder for holder in node.holders if holder[0] < node.objects - newer]
-    below = [position for position, first, _ in there[:3] + there[-3:] if first <= start]
-    opened = node.objects - max(below, default=0)
-    return Cost(1 + opened, 2, 1 + math.ceil(opened / CONNECTIONS))
 
 
 HintMeans = dict[tuple[str, str], tuple[float, float, float]]

@@ -15,7 +15,7 @@ from benchmarks.lookups import (
     mean_cost,
     measure,
     offsets,
-    production_cost,
+    persisted_cost,
 )
 from loaders.plan import LoadAll, Spread
 
@@ -79,8 +79,8 @@ def test_spread_never_costs_more_than_opening_everything(name: str, place: str, 
 
 def test_the_production_way_opens_everything_from_the_floor_to_the_end(dense: Node) -> None:
     third = dense.holders[2]
-    assert production_cost(dense, third[1]).gets == 1 + OBJECTS_MAX - third[0]
-    assert production_cost(dense, dense.end - 1).gets == 2
+    assert persisted_cost(dense, third[1]).gets == 1 + OBJECTS_MAX - third[0]
+    assert persisted_cost(dense, dense.end - 1).gets == 2
 
 
 def test_a_node_is_what_its_name_says(tenth: Node) -> None:
