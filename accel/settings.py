@@ -134,24 +134,13 @@ class CatalogSettings:
     Args:
         parallel_requests: the maximum number of simultaneous requests of one refresh or one start.
         ids_block: object ids that one write of the counter takes.
-        ids_ahead: ids that a node's writer keeps prepared beyond those in use, topped up by the write of each commit,
-            so that an upload needs no second write for its id; 0 = none.
         checkpoint_commits: a node's writer writes a checkpoint, the ends of its streams, each time after this number of
             commits. A new session opens at most about this number of object indexes before it can write.
-        stream_objects_in_list_max: objects of one stream that may wait in a node's list until they are moved to the
-            stream shards.
-        known_ends_size_bytes_max: memory of a follower for the ends of streams, from checkpoints: 16 bytes a stream of
-            nodes with long lists.
-        list_versions_kept: versions of a list that are kept for `undo` after commits that take objects out.
     """
 
     parallel_requests: int = 32
     ids_block: int = 1024
-    ids_ahead: int = 4
     checkpoint_commits: int = 64
-    stream_objects_in_list_max: int = 64
-    list_versions_kept: int = 5
-    known_ends_size_bytes_max: int = ENDS_SIZE_BYTES_MAX
 
     def __post_init__(self) -> None:
-        check_settings(self, least={"ids_ahead": 0})
+        check_settings(self)

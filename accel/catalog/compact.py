@@ -152,11 +152,15 @@ def keep_version(parts: CatalogParts, seen: Versioned[NodeList]) -> None:
     parts.keys.list_version(seen.value.node_id, sequence).create_if_absent(version)
 
 
+LIST_VERSIONS_KEPT = 5
+"""Versions of a list that are kept for `undo` after commits that take objects out."""
+
+
 def erase_old_versions(parts: CatalogParts, node_id: int) -> None:
-    """Erase all but the newest `list_versions_kept` versions of a list. One listing, and a delete each."""
+    """Erase all but the newest versions of a list, which `undo` may need. One listing, and a delete each."""
     table = parts.keys.tables.table(NODE_LIST_HISTORY)
     keys = list(table.keys(list_version_prefix(node_id)))
-    for key in keys[: -parts.settings.list_versions_kept]:
+    for key in keys[:-LIST_VERSIONS_KEPT]:
         raw_key(table, key).erase()
 
 

@@ -333,7 +333,7 @@ def catalog_parts(
         ids=IdBlocks(keys.object_ids(), settings.ids_block, CatalogDamaged),
         executor=executor,
         loader=ObjectIndexLoader(store, layout, loading),
-        ends=KnownEnds(settings.checkpoint_commits, settings.known_ends_size_bytes_max),
+        ends=KnownEnds(settings.checkpoint_commits),
         settings=settings,
         system=of_store(store, system),
         lifetime=lifetime,

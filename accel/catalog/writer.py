@@ -109,6 +109,14 @@ from loaders.object_writer import ObjectWriter
 from loaders.versions import Versioned
 from range_index import ObjectRanges, RangesGiven
 
+IDS_AHEAD = 4
+"""Ids that are kept prepared beyond those in use, so that an upload needs no second write for its id.
+
+The write of each commit tops them up."""
+
+STREAM_OBJECTS_IN_LIST_MAX = 64
+"""Objects of one stream that wait in a node's list until they are moved to the stream shards."""
+
 DOUBTFUL_MAX = 1000
 """The maximum number of commits of unknown outcome that a session keeps."""
 
@@ -329,7 +337,7 @@ class NodeWriter:
         Args:
             uploads: objects with their ranges, at least one; each object continues its streams at the ends of the
                 objects before it.
-            ids_ahead: the number of ids to keep prepared for the next objects; None = from the catalog's settings.
+            ids_ahead: the number of ids to keep prepared for the next objects; None = `IDS_AHEAD`.
             with_upkeep: whether `upkeep` follows at once; False = the caller calls it later, so that waiters for the
                 commit do not wait for the upkeep.
 
@@ -596,7 +604,7 @@ class NodeWriter:
         self._doubtful = [doubtful for doubtful in self._doubtful if doubtful not in claims]
 
     def _upkeep(self) -> None:
-        if len(self._seen.value.stream_objects) >= self._parts.settings.stream_objects_in_list_max:
+        if len(self._seen.value.stream_objects) >= STREAM_OBJECTS_IN_LIST_MAX:
             with self._tolerated("stream objects stay in the list for now"):
                 self._seen = move_stream_objects(self._parts, self.node_id)
         are_many = self._commits_since_checkpoint >= self._parts.settings.checkpoint_commits
@@ -653,7 +661,7 @@ class NodeWriter:
             refuse_misplaced(self._parts, each.to_look_at)
 
     def _ids_ahead(self, ids_ahead: int | None) -> list[int]:
-        most = self._parts.settings.ids_ahead if ids_ahead is None else ids_ahead
+        most = IDS_AHEAD if ids_ahead is None else ids_ahead
         wanted = most - len(self._ready)
         if wanted <= 0 or self._parts.ids.free_now() < wanted:
             return []

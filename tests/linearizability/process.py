@@ -20,6 +20,7 @@ from random import Random
 
 from accel import ReadAccelerator
 from accel.catalog import CatalogSettings, NodeWriter, ObjectCatalog
+from accel.catalog import writer as writer_module
 from accel.catalog.collect import collect, plan_collection
 from accel.compaction import CompactionSettings, compact, plan_compaction
 from accel.errors import (
@@ -64,9 +65,8 @@ FORMAT = FormatRecord(
 """A process may be held up for 10 seconds between the time that it notes for a retired object and the write of this
 note: retention less the age of an image. A stop and a late request together are shorter, as are all other times."""
 
-SETTINGS = CatalogSettings(
-    parallel_requests=4, ids_block=8, ids_ahead=2, checkpoint_commits=5, stream_objects_in_list_max=3
-)
+SETTINGS = CatalogSettings(parallel_requests=4, ids_block=8, checkpoint_commits=5)
+writer_module.IDS_AHEAD, writer_module.STREAM_OBJECTS_IN_LIST_MAX = 2, 3
 
 EXPECTED = (StoreError, TableError, CommitRefused, SessionFenced, MaintenanceRefused, MaintenanceStopped, ImageTooOld)
 """What an operation may end with, whatever happens to the process."""

@@ -135,7 +135,7 @@ def read_all(world: World, catalog: ObjectCatalog, store: ObjectStore, system: C
 
 
 def _check_growth(machine: Machine, catalog: ObjectCatalog, present: list[int], compacted: set[int]) -> None:
-    kept_max = machine.world.choices.settings.list_versions_kept
+    kept_max = machine.world.choices.list_versions_kept
     for node_id in present:
         now = catalog.parts.keys.node_list(node_id).read()
         kept = kept_lists(catalog.parts, node_id)

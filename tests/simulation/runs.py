@@ -255,7 +255,8 @@ def simulate(seed: int, steps: int, plan: Plan = WHOLE, faulty: Faulty = NONE) -
         Failed: something that must be true was not.
     """
     world = World(seed, plan)
-    with without_logs(), simulated(world.scheduler), patch.object(search, "ROOT_WORTH_OBJECTS", HINTS_WORTH_OBJECTS):
+    worth = patch.object(search, "ROOT_WORTH_OBJECTS", HINTS_WORTH_OBJECTS)
+    with without_logs(), simulated(world.scheduler), worth, world.choices.applied():
         try:
             import_first(world)
             world.history = History(world, Random(f"{seed}/history"))

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
 from random import Random
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
-from accel.catalog import CatalogSettings, ObjectCatalog
+from accel.catalog import CatalogSettings, ObjectCatalog, compact, writer
 from accel.catalog.parts import catalog_parts, existing_format
 from accel.system import Components
 from accel.testing import ClockStore, Fault, Lie, LyingStore
@@ -124,6 +126,9 @@ class Choices:
         has_wrong_clocks: whether the clocks of processes are off by up to a year; the store's is right.
         has_import: whether the catalog begins with objects that lay there before.
         rooms: whose actors there are: those of the catalog, of a history, or of both.
+        ids_ahead: ids that a node's writer keeps prepared.
+        stream_objects_in_list_max: objects of one stream that wait in a list.
+        list_versions_kept: versions of a list that are kept.
     """
 
     format: FormatRecord
@@ -136,6 +141,9 @@ class Choices:
     has_outages: bool
     has_wrong_clocks: bool
     has_lies: bool
+    ids_ahead: int
+    stream_objects_in_list_max: int
+    list_versions_kept: int
 
     @classmethod
     def drawn(cls, random: Random) -> Choices:
@@ -153,11 +161,9 @@ class Choices:
         settings = CatalogSettings(
             parallel_requests=random.choice([1, 4]),
             ids_block=random.choice([1, 4, 16]),
-            ids_ahead=random.choice([0, 2, 4]),
             checkpoint_commits=random.choice([1, 5, 9]),
-            stream_objects_in_list_max=random.choice([1, 3, 8]),
-            list_versions_kept=random.choice([1, 3, 5]),
         )
+        bounds = random.choice([0, 2, 4]), random.choice([1, 3, 8]), random.choice([1, 3, 5])
         lag = random.choice([0.0, 0.0, 3.0])
         factor, has_import = random.choice([0.1, 0.5, 2.0]), random.random() < 0.25
         rooms = random.choice(
@@ -166,7 +172,17 @@ class Choices:
         has_damage, has_outages = random.random() < 0.25, random.random() < 0.25
         has_wrong_clocks, has_lies = random.random() < 0.4, random.random() < 0.25
         storage = (lag, has_import, has_damage, frozenset(rooms), has_outages, has_wrong_clocks, has_lies)
-        return cls(record, settings, factor, *storage)
+        return cls(record, settings, factor, *storage, *bounds)
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """The bounds of the catalog are these."""
+        with (
+            patch.object(writer, "IDS_AHEAD", self.ids_ahead),
+            patch.object(writer, "STREAM_OBJECTS_IN_LIST_MAX", self.stream_objects_in_list_max),
+            patch.object(compact, "LIST_VERSIONS_KEPT", self.list_versions_kept),
+        ):
+            yield
 
 
 class Oracle:

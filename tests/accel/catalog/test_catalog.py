@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from accel import ReadAccelerator
-from accel.catalog import CatalogSettings, NodeWriter, ObjectCatalog, parts
+from accel.catalog import NodeWriter, ObjectCatalog, parts
 from accel.catalog.keys import NODE_LIST_HISTORY, NODE_LISTS
 from accel.errors import AccessDenied, CatalogDamaged, CatalogMissing, CommitRefused, ImageTooOld, InvalidArgument
 from accel.image import StreamObject
@@ -396,8 +396,9 @@ def test_uploads_go_on_while_a_compaction_is_committed() -> None:
         ]  # fmt: skip
 
 
-def test_the_last_few_versions_of_a_list_stay() -> None:
-    world = World(settings=CatalogSettings(parallel_requests=4, list_versions_kept=3))
+def test_the_last_few_versions_of_a_list_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accel.catalog.compact.LIST_VERSIONS_KEPT", 3)
+    world = World()
     with world.open() as catalog:
         _, refs = _five(world, catalog)
         for number, ref in enumerate(refs):

@@ -14,14 +14,20 @@ from itertools import pairwise
 
 import pytest
 
-from accel.catalog import CatalogSettings, ObjectCatalog
+from accel.catalog import CatalogSettings, ObjectCatalog, writer
 from accel.image import StreamObject
 from accel.testing import Crash, CrashStore
 from loaders.object_ref import ObjectRef
 from tests.accel.catalog.world import World, held
 
-SETTINGS = CatalogSettings(parallel_requests=1, ids_block=8, checkpoint_commits=2, stream_objects_in_list_max=1)
+SETTINGS = CatalogSettings(parallel_requests=1, ids_block=8, checkpoint_commits=2)
 """One request at a time, so that a crash before write n is always the same crash."""
+
+
+@pytest.fixture(autouse=True)
+def objects_move_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "STREAM_OBJECTS_IN_LIST_MAX", 1)
+
 
 NODE, NEXT_NODE = 4, 5
 STREAMS = (1, 2, 3, 4, 5)

@@ -51,7 +51,7 @@ class Busy(World):
     """Two nodes that upload, and a store that can be copied."""
 
     def __init__(self, bodies: Bodies | None = None) -> None:
-        settings = CatalogSettings(parallel_requests=4, ids_block=64, ids_ahead=2, checkpoint_commits=4)
+        settings = CatalogSettings(parallel_requests=4, ids_block=64, checkpoint_commits=4)
         super().__init__(MemoryStore(clock=lambda: self.clock.seconds), settings)
         for key, body in (bodies or {}).items():
             self.memory.put(key, body)

@@ -19,6 +19,7 @@ from accel.catalog.undo import undo, versions
 from accel.image import MetadataImage
 from accel.image_source import PolledImages
 from accel.repair.sketches import SketchReport, sketch_list
+from accel.settings import ENDS_SIZE_BYTES_MAX
 from accel.testing import Fault, FaultStore
 from bloom import StreamSketch
 from loaders.object_ref import ObjectRef
@@ -315,13 +316,12 @@ def test_an_accelerator_counts_the_ends_that_its_source_has_learned() -> None:
         world.commit(world.begin(catalog), 80)
     with world.open() as catalog, ReadAccelerator(catalog.images(), world.store) as accelerator:
         stats = accelerator.stats()
-        bound = catalog.parts.settings.known_ends_size_bytes_max
         known = catalog.parts.ends.memory()
         assert known.nbytes > 0
         with ReadAccelerator(StaticImages(catalog.image()), world.store) as other:
             plain = other.stats()
         assert stats.memory_bytes == plain.memory_bytes + known.nbytes
-        assert stats.memory_bytes_max == plain.memory_bytes_max + bound
+        assert stats.memory_bytes_max == plain.memory_bytes_max + ENDS_SIZE_BYTES_MAX
 
 
 # Answers

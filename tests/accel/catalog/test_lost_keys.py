@@ -24,7 +24,7 @@ NODE, OTHER, STREAM = 4, 6, 1
 TABLES = "accel/tables/"
 COUNTER = f"{TABLES}counters/object-ids"
 DIRECTORY = f"{TABLES}nodes/directory"
-SETTINGS = CatalogSettings(parallel_requests=1, ids_block=8, ids_ahead=2)
+SETTINGS = CatalogSettings(parallel_requests=1, ids_block=8)
 WRITES_MAX = 60
 
 

@@ -219,8 +219,9 @@ def test_streams_of_a_dead_owner_are_closed_at_the_tail_of_its_list() -> None:
             world.upload(dead, {2: (3, 4)})
 
 
-def test_objects_of_one_stream_come_with_an_upload_and_move_to_their_bucket() -> None:
-    world = World(settings=CatalogSettings(parallel_requests=4, stream_objects_in_list_max=2))
+def test_objects_of_one_stream_come_with_an_upload_and_move_to_their_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accel.catalog.writer.STREAM_OBJECTS_IN_LIST_MAX", 2)
+    world = World()
     with world.open() as catalog:
         writer = catalog.open_node(4)
         writer.open_streams([1, 2])
@@ -295,8 +296,11 @@ def test_a_writer_over_a_bad_network_lists_each_range_exactly_once(seed: int) ->
         assert catalog.open_node(4).end(2) == 36
 
 
-def test_what_took_the_place_of_a_commit_in_doubt_is_refused_if_that_one_happened() -> None:
-    world = World(settings=CatalogSettings(parallel_requests=1, ids_ahead=0))
+def test_what_took_the_place_of_a_commit_in_doubt_is_refused_if_that_one_happened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("accel.catalog.writer.IDS_AHEAD", 0)
+    world = World(settings=CatalogSettings(parallel_requests=1))
     faulty = FaultStore(world.memory)
     with world.open(faulty) as catalog:
         writer = catalog.open_node(4)

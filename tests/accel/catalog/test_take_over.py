@@ -18,7 +18,7 @@ from loaders.store.decorated import OPERATIONS, WRITES
 from tests.accel.catalog.world import World, held
 
 OLD, NEW, THIRD = 4, 5, 6
-SETTINGS = CatalogSettings(parallel_requests=1, ids_block=8, ids_ahead=2)
+SETTINGS = CatalogSettings(parallel_requests=1, ids_block=8)
 
 
 class Pair:

@@ -42,7 +42,7 @@ DAYS = 30
 DAY_SECONDS = 86_400.0
 FORMAT = FormatRecord(namespace="shop", stream_buckets=1)
 LAYOUT = ObjectLayout(namespace="shop")
-SETTINGS = CatalogSettings(parallel_requests=2, ids_block=16, ids_ahead=2)
+SETTINGS = CatalogSettings(parallel_requests=2, ids_block=16)
 COMPACTION = CompactionSettings(max_objects_per_node=8, min_age_seconds=0)
 NODES = {4: (101, 102), 5: (103,)}
 STREAMS = (101, 102, 103)

@@ -29,7 +29,7 @@ from loaders.store import ObjectStore, PrefixedStore
 from tests.accel.catalog.world import LAYOUT, World, held
 
 NODE, STREAM = 4, 1
-SETTINGS = CatalogSettings(parallel_requests=1, ids_block=8, ids_ahead=2)
+SETTINGS = CatalogSettings(parallel_requests=1, ids_block=8)
 COUNTER = "accel/tables/counters/object-ids"
 DAY_SECONDS = 86400.0
 T = TypeVar("T")
