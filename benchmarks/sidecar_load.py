@@ -57,8 +57,9 @@ import msgspec
 import numpy as np
 
 from accel import ObjectCatalog, S3Settings, open_store
-from accel.compaction.plan import CompactionSettings, Group
+from accel.compaction.plan import Group
 from accel.compaction.running import Committed, commit_outcome, run_group
+from accel.compaction.settings import CompactionSettings
 from accel.image import version_number
 from accel.system import SYSTEM
 from benchmarks.slow_s3 import KEYS, SlowS3, Weather, slow_s3

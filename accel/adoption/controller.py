@@ -47,17 +47,10 @@ from accel.catalog.compact import refuse_lossy_compaction
 from accel.catalog.dead_objects import FirstKept
 from accel.catalog.foreign import ForeignAccess, ForeignCatalog, live_rows_of
 from accel.catalog.records import STREAM, Rows, stream_object_rows
-from accel.compaction.plan import (
-    CompactionPlan,
-    CompactionSettings,
-    FailedNode,
-    Group,
-    NodePlan,
-    SparedNode,
-    assemble_plan,
-)
+from accel.compaction.plan import CompactionPlan, FailedNode, Group, NodePlan, SparedNode, assemble_plan
 from accel.compaction.planning import HOUR_MS, NodeSurvey, plan_node
 from accel.compaction.running import GroupFailure, GroupOutcome, merge_group
+from accel.compaction.settings import CompactionSettings
 from accel.errors import AccelError, ImageRefused, MaintenanceRefused, ObjectExists
 from accel.image import MetadataImage, NodeImage, StreamObject, make_node, make_stream, version_number
 from accel.system import Components

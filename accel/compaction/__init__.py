@@ -6,16 +6,7 @@ processes runs `plan_node` and `run_group` there.
 
 from __future__ import annotations
 
-from accel.compaction.plan import (
-    CompactionPlan,
-    CompactionSettings,
-    FailedNode,
-    Group,
-    NodePlan,
-    Skipped,
-    SparedNode,
-    assemble_plan,
-)
+from accel.compaction.plan import CompactionPlan, FailedNode, Group, NodePlan, Skipped, SparedNode, assemble_plan
 from accel.compaction.planning import CatalogSurvey, NodeSurvey, plan_compaction, plan_node, survey_catalog
 from accel.compaction.running import (
     CompactionReport,
@@ -28,6 +19,7 @@ from accel.compaction.running import (
     run_group,
     try_group,
 )
+from accel.compaction.settings import CompactionSettings
 from accel.compaction.slices import Done, compact_slices
 
 __all__ = [

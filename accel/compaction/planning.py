@@ -48,16 +48,8 @@ from accel.compaction.grouping import (
     earliest_starts,
     obstacles,
 )
-from accel.compaction.plan import (
-    CompactionPlan,
-    CompactionSettings,
-    FailedNode,
-    Group,
-    NodePlan,
-    Skipped,
-    SparedNode,
-    assemble_plan,
-)
+from accel.compaction.plan import CompactionPlan, FailedNode, Group, NodePlan, Skipped, SparedNode, assemble_plan
+from accel.compaction.settings import CompactionSettings
 from accel.errors import AccelError, FormatError
 from loaders.format import BlockIndex
 from loaders.merge.plan import plan_merge

@@ -39,7 +39,8 @@ from accel.catalog.dead_objects import DeadObjects, retire_dead
 from accel.catalog.foreign import ForeignAccess
 from accel.catalog.parts import ObjectAccess
 from accel.catalog.records import NodeList
-from accel.compaction.plan import CompactionPlan, CompactionSettings, Group
+from accel.compaction.plan import CompactionPlan, Group
+from accel.compaction.settings import CompactionSettings
 from accel.errors import AccelError, AmbiguousWrite, NamespaceShared, ObjectExists
 from accel.image import StreamObject
 from accel.system import StopRequested

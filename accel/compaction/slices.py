@@ -22,9 +22,10 @@ from dataclasses import dataclass, field, fields, replace
 from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.parts import ObjectAccess
 from accel.compaction.grouping import MergeCandidate, Run, choose_groups, earliest_starts, removed
-from accel.compaction.plan import CompactionPlan, CompactionSettings, FailedNode, NodePlan, Skipped, assemble_plan
+from accel.compaction.plan import CompactionPlan, FailedNode, NodePlan, Skipped, assemble_plan
 from accel.compaction.planning import NodeSurvey, are_mergeable, limits_of, plan_node, survey_catalog
 from accel.compaction.running import CompactionReport, compact
+from accel.compaction.settings import CompactionSettings
 from accel.errors import AccelError, MaintenanceRefused
 from accel.system import StopRequested
 

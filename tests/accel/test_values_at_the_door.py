@@ -25,7 +25,7 @@ import numpy as np
 import pytest
 
 import accel
-from accel.compaction.plan import CompactionSettings
+from accel.compaction.settings import CompactionSettings
 from accel.errors import AccelError, ImageRefused, InvalidArgument, InvalidRequest
 from accel.history.rules.configuration import RetentionKind
 from accel.history.store.parts import HistorySettings

@@ -42,7 +42,7 @@ SETTINGS: Final = (
     ("Clients of all stores on a network", "loaders.store.settings.StoreSettings"),
     ("The S3 client", "loaders.store.settings.S3Settings"),
     ("The catalog", "accel.settings.CatalogSettings"),
-    ("Compaction", "accel.compaction.plan.CompactionSettings"),
+    ("Compaction", "accel.compaction.settings.CompactionSettings"),
     ("Merging objects", "loaders.settings.MergeSettings"),
     ("A connection to streams", "accel.streams.settings.ConnectionSettings"),
     ("Readers of streams", "accel.streams.rules.settings.ReaderSettings"),

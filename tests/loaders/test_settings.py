@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accel.compaction.plan import CompactionSettings
+from accel.compaction.settings import CompactionSettings
 from accel.history.store.parts import HistorySettings
 from accel.settings import CatalogSettings, Settings
 from accel.streams.rules.settings import ReaderSettings
