@@ -24,7 +24,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from accel.cli.demo.embedded_s3 import embedded_s3
+from accel.cli.embedded_s3 import embedded_s3
 from accel.system import SYSTEM
 from accel.testing import LatencyModel
 

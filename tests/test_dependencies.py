@@ -33,7 +33,7 @@ PLACES: Mapping[str, tuple[str, ...]] = {
     "metrics": ("accel/metrics.py", "accel/server"),
     "obstore": ("loaders/store/obstore_client.py", "loaders/store/obstore_s3.py", "loaders/store/clouds.py"),
     "arrow": ("accel/streams/rules/events.py", "accel/tables"),
-    "demo": ("accel/cli/demo",),
+    "demo": ("accel/cli/embedded_s3.py",),
     "fuzz": ("tests/fuzzing/guided.py",),
     "dev": TOOLS,
 }

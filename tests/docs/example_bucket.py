@@ -13,7 +13,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-from accel.cli.demo.embedded_s3 import embedded_s3
+from accel.cli.embedded_s3 import embedded_s3
 from accel.lookup.engine import UnderWay
 from accel.lookup.steps import HintReply, Reply
 from loaders.layout import ObjectLayout

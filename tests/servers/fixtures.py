@@ -25,7 +25,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from accel.cli.demo.embedded_s3 import embedded_s3
+from accel.cli.embedded_s3 import embedded_s3
 from tests.servers.scripted import ScriptedServer, scripted_server
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
-from accel.cli.demo.embedded_s3 import embedded_s3
+from accel.cli.embedded_s3 import embedded_s3
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from moto.s3.models import FakeKey
 
-from accel.cli.demo.embedded_s3 import embedded_s3
+from accel.cli.embedded_s3 import embedded_s3
 from loaders.errors import PreconditionFailed, StoreUnavailable
 from loaders.store import IfMatch, S3Settings, S3Store
 from tests.servers.fixtures import aws_environment

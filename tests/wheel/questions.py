@@ -39,7 +39,7 @@ from accel.streams.rules.events import EventBatch
 print(EventBatch(1, 2, numpy.array([0, 1]), b"tea", numpy.array([0, 3])).to_arrow().num_rows, "row")
 """
 _S3 = """
-from accel.cli.demo.embedded_s3 import embedded_s3
+from accel.cli.embedded_s3 import embedded_s3
 with embedded_s3() as url:
     print(url)
 """

@@ -26,7 +26,6 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from accel.cli.demo.embedded_s3 import embedded_s3
 from accel.cli.demo.nodes import (
     STREAM_ID,
     DemoNode,
@@ -37,6 +36,7 @@ from accel.cli.demo.nodes import (
     read_production_objects,
 )
 from accel.cli.demo.runs import CONNECTIONS, MODEL, POLICIES, NodeRun, ReadCost, Row, run_node
+from accel.cli.embedded_s3 import embedded_s3
 from accel.cli.options import command, end_with, output_options
 from accel.errors import MissingExtra
 from accel.rendering import Folded, Output, Rendered, Shown
