@@ -31,7 +31,7 @@ $(STAMP): pyproject.toml | $(VENV)/bin/python
 	@touch $(STAMP) $(DEMO_STAMP)
 
 demo: $(DEMO_STAMP)  ## run lookups on an embedded S3, and print the cost of each policy
-	$(BIN)/accel demo --objects tests/data/stream_set_objects
+	$(BIN)/accel demo
 	@echo
 	@echo "The same over HTTP: $(BIN)/accel serve --demo"
 

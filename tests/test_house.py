@@ -161,9 +161,7 @@ SECURITY_EXCEPTIONS = {
     ("accel/cli/serving.py", "S105"),
     ("accel/streams/shared/forwarding.py", "S105"),
     ("accel/streams/shared/forwarding.py", "S104"),
-    ("accel/cli/demo/report.py", "S311"),
-    ("accel/cli/demo/runs.py", "S311"),
-    ("accel/cli/demo/example.py", "S311"),
+    ("accel/cli/demo.py", "S311"),
 }
 """Modules that do not keep a rule of security; the comment there has the reason."""
 

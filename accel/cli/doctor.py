@@ -58,7 +58,7 @@ EXTRAS = {
     "metrics": (("prometheus_client", "opentelemetry"), "Prometheus, spans"),
     "obstore": (("obstore",), "--client obstore, gs://, az://"),
     "arrow": (("pyarrow",), "accel.tables, events as columns"),
-    "demo": (("moto", "flask", "flask_cors"), "accel demo and accel example"),
+    "demo": (("moto", "flask", "flask_cors"), "accel demo"),
 }
 """Extra -> its modules, the main one first, and its purpose."""
 

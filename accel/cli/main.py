@@ -164,11 +164,8 @@ COMMANDS = {
     "controller": LazyCommand(
         "accel.cli.controller:controller_group", "For brokers that keep their metadata in their own controller."
     ),
-    "demo": LazyCommand("accel.cli.demo.report:demo", "Run lookups on an embedded S3, and compare policies."),
+    "demo": LazyCommand("accel.cli.demo:demo", "Run lookups on an embedded S3, and compare policies."),
     "doctor": LazyCommand("accel.cli.doctor:doctor", "Check access to a bucket: each line is ok, or contains advice."),
-    "example": LazyCommand(
-        "accel.cli.demo.example:example", "Serve an example bucket on this machine, to try the commands on."
-    ),
     "explain": LazyCommand("accel.cli.lookup.lookups:explain", "Make a lookup and show its trace."),
     "get-objects": LazyCommand(
         "accel.cli.lookup.lookups:get_objects", "Find the objects that hold a stream's offsets."

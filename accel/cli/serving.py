@@ -97,7 +97,7 @@ def serve(
     )
     with ExitStack() as stack:
         if others["is_demo"]:
-            from accel.cli.demo.example import example_store  # noqa: PLC0415 - only the demo needs it
+            from accel.cli.demo import example_store  # noqa: PLC0415 - only the demo needs it
 
             opened = CountingStore(stack.enter_context(example_store(output)), SYSTEM.timer)
         else:

@@ -108,7 +108,7 @@ def test_sessions_show_what_the_commands_print(
 
 def test_the_first_table_of_the_readme_is_what_the_demo_prints() -> None:
     shown = next(block.text for block in blocks(ROOT / "README.md", "text") if "issue 2731" in block.text)
-    found = CliRunner().invoke(main, ["demo", "--nodes-objects", "20", "--quiet"])
+    found = CliRunner().invoke(main, ["demo", "--quiet"])
     assert found.exit_code == 0
     lines = [" ".join(line.split()) for line in found.stdout.splitlines() if line.strip()]
     expected = [" ".join(line.split()) for line in shown.splitlines() if line.strip()]

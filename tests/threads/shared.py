@@ -124,7 +124,7 @@ ELSEWHERE: dict[str, str] = {
     "accel.catalog.catalog._Opened": "its two fields are set at once, and the parts guard their own change",
     "accel.catalog.foreign.ForeignAccess": NOTHING,
     "accel.catalog.foreign.ForeignCatalog": NOTHING + " but whether it is closed",
-    "accel.cli.demo.runs._SizeLog": "appends to one list; the demonstration alone uses it",
+    "accel.cli.demo._SizeLog": "appends to one list; the demonstration alone uses it",
     "accel.cli.objects.opening.CountedReads": "adds within one lock; commands alone use it",
     "accel.cli.objects.opening.LocalFiles": NOTHING,
     "accel.cli.objects.verify.Verifier": "one thread adds up, in tests/accel/cli",

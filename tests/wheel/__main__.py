@@ -18,7 +18,7 @@ from tests.wheel.environments import CommandFailed, built, installed
 from tests.wheel.questions import BASE, EXTRAS, Question, faults
 
 NO_EXTRA = "base"
-DEMO = (Question("accel demo --nodes-objects 20 --quiet", "same answer", "[demo]'"),)
+DEMO = (Question("accel demo --quiet", "same answer", "[demo]'"),)
 
 
 def main(extras: Sequence[str]) -> int:

@@ -56,7 +56,7 @@ BASE = (
     Question("accel catalog compact --help", "--spark"),
     Question("import spark_jobs.submit as s; print(s.__file__)", "submit.py"),
     Question("accel doctor memory://wheel", "If-None-Match and If-Match work"),
-    Question("accel demo --store file://FOLDER/store --nodes-objects 20 --quiet", "same answer"),
+    Question("accel demo --store file://FOLDER/store --quiet", "same answer"),
 )
 """What needs no extra."""
 

@@ -16,7 +16,7 @@ from loaders.store import open_store
 
 BAD = (str(2**63), "9" * 5000, "nan", "inf", "1e6", "-1")
 NUMBERS = (click.types.IntParamType, click.types.FloatParamType)
-ELSEWHERE = {"serve", "demo", "example"}
+ELSEWHERE = {"serve", "demo"}
 """What listens, or makes its own bucket."""
 
 

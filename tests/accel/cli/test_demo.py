@@ -14,45 +14,50 @@ from random import Random
 import pytest
 
 from accel import ObjectCatalog
-from accel.cli.demo import runs
-from accel.cli.demo.nodes import ISSUE_OBJECTS, NODE_ID, STREAM_ID, Contents, generated_nodes, issue_node
-from accel.cli.demo.runs import POLICIES, NodeRun, plain_walk, run_node
+from accel.cli import demo
+from accel.cli.demo import (
+    ISSUE_OBJECTS,
+    NODE_ID,
+    POLICIES,
+    STREAM_ID,
+    Contents,
+    NodeRun,
+    issue_node,
+    plain_walk,
+    run_node,
+)
 from accel.lookup.answer import Request
 from loaders.store import MemoryStore
-from tests.accel.cli.worlds import PRODUCTION, run
+from tests.accel.cli.worlds import run
 from tests.models.plain_scan import plain_scan
 
-EXAMPLE = [sys.executable, "-m", "accel.cli", "example", "--serve", "--output", "json"]
-SMALL = ("--nodes-objects", "20")
+EXAMPLE = [sys.executable, "-m", "accel.cli", "demo", "--serve", "--output", "json"]
 FOUR_READS = ["[100, 200)", "[400, 600)", "[1000, 1600)", "[1980, …)"]
 
 
 @pytest.fixture(autouse=True)
 def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulated latency is no test's business but its being there."""
-    monkeypatch.setattr(runs, "DRAWS", 1)
+    monkeypatch.setattr(demo, "DRAWS", 1)
 
 
 def test_the_demo_as_json() -> None:
-    result = run("demo", *SMALL, "--objects", str(PRODUCTION), "--output", "json", "--quiet")
+    result = run("demo", "--output", "json", "--quiet")
     found = json.loads(result.stdout)
     assert (result.exit_code, result.stderr) == (0, "")
     assert list(found) == [
-        *("seed", "simulated", "nodes", "answers_checked", "recorded_answers_checked", "same_answers", "differences"),
+        *("seed", "simulated", "node", "image", "rows", "answers_checked", "same_answers", "differences"),
     ]
     assert found["same_answers"] is True
-    assert found["answers_checked"] == 2 * 4 * (4 + 4 + 9 + 9)  # cold and warm, policies, reads of each node
-    assert found["recorded_answers_checked"] == 2 * 4 * 4
-    assert len(found["nodes"]) == 4
-    for node in found["nodes"]:
-        assert {row["policy"] for row in node["rows"]} == set(POLICIES)
-        assert all(row["warm_gets"] == 0 for row in node["rows"])
-        assert all(row["simulated_latency_seconds"] > 0 for row in node["rows"])
-        cost = node["image"]
-        # Cold: the format record, the directory, one list, four stream shards. Again: all but the format record.
-        assert (cost["cold_requests"], cost["unchanged_requests"], cost["unchanged_bytes"]) == (7, 6, 0)
-        assert 1000 < cost["cold_bytes"] < 20_000
-    row = found["nodes"][0]["rows"][0]
+    assert found["answers_checked"] == 2 * 4 * 4  # cold and warm, policies, reads
+    assert {row["policy"] for row in found["rows"]} == set(POLICIES)
+    assert all(row["warm_gets"] == 0 for row in found["rows"])
+    assert all(row["simulated_latency_seconds"] > 0 for row in found["rows"])
+    cost = found["image"]
+    # Cold: the format record, the directory, one list, four stream shards. Again: all but the format record.
+    assert (cost["cold_requests"], cost["unchanged_requests"], cost["unchanged_bytes"]) == (7, 6, 0)
+    assert 1000 < cost["cold_bytes"] < 20_000
+    row = found["rows"][0]
     assert list(row) == [
         *("policy", "read", "cold_gets", "rounds", "bytes", "simulated_latency_seconds", "warm_gets"),
     ]
@@ -65,14 +70,13 @@ def test_the_demo_as_text_tells_each_stage_and_the_verdict(tmp_path: Path, monke
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
     (tmp_path / "accel.toml").write_text(f'store = "file://{tmp_path}/real"\n')
-    result = run("--config", str(tmp_path / "accel.toml"), "demo", *SMALL)
+    result = run("--config", str(tmp_path / "accel.toml"), "demo")
     assert result.exit_code == 0, result.stderr
     assert "starting an S3 server in this process" in result.stderr
-    assert "writing and committing a node of 20 objects to memory" in result.stderr
     lines = result.stdout.splitlines()
     assert "21 objects on the embedded S3" in lines[1]
     assert "Every policy returned the same answer, cold and warm." in lines
-    assert "176 answers were compared with a scan of all objects." in lines
+    assert "32 answers were compared with a scan of all objects." in lines
     assert any(line.startswith("GETs and bytes are counted; warm: GETs of the same read again.") for line in lines)
     assert lines[2].startswith("image from the catalog: 7 requests, ")
     assert lines[2].endswith("; again, unchanged: 6 requests, 0 B")
@@ -85,7 +89,7 @@ def test_the_demo_as_text_tells_each_stage_and_the_verdict(tmp_path: Path, monke
 
 
 def test_what_is_kept_in_a_folder_can_be_asked_again(tmp_path: Path) -> None:
-    results = [run("demo", *SMALL, "--store", f"file://{tmp_path}/demo/") for _ in range(2)]
+    results = [run("demo", "--store", f"file://{tmp_path}/demo/") for _ in range(2)]
     for result in results:
         assert result.exit_code == 0, result.stderr
         assert f"21 objects in file://{tmp_path}/demo" in result.stdout
@@ -97,9 +101,9 @@ def test_what_is_kept_in_a_folder_can_be_asked_again(tmp_path: Path) -> None:
 
 
 def test_the_same_seed_gives_the_same_tables() -> None:
-    def tables(seed: int) -> list[NodeRun]:
-        with generated_nodes(MemoryStore(), 20, Random(seed)) as nodes:
-            return [run_node(each, seed, lambda: None) for each in nodes[:1]]
+    def tables(seed: int) -> NodeRun:
+        with issue_node(MemoryStore(), Random(seed)) as node:
+            return run_node(node, seed, lambda: None)
 
     assert tables(5) == tables(5)
     assert tables(5) != tables(6)
@@ -122,18 +126,14 @@ def test_the_catalog_lists_what_was_written() -> None:
         objects = [each for each in store.list_page("").objects if not each.key.startswith("accel/")]
         assert len(objects) == 21
         assert catalog.parts.ids.take(1) == [43]  # no id of an object that was there is given out again
-    with generated_nodes(MemoryStore(), 40, Random(1)) as (every, some):
-        assert [object_id for object_id, _ in every.contents] == list(range(40))
-        assert sum(STREAM_ID in held for _, held in every.contents) == 40
-        assert sum(some.reads[0].requests[0].stream_id in held for _, held in some.contents) == 4
 
 
 def test_what_is_counted_for_lookups_are_their_own_requests() -> None:
     """Those for images go another way: opening everything costs just one request an object."""
-    with generated_nodes(MemoryStore(), 40, Random(1)) as nodes:
-        runs = [run_node(each, 1, lambda: None) for each in nodes]
-    for row in (row for each in runs for row in each.rows if row.policy == "load-all"):
-        assert (row.cold.gets, row.cold.rounds, row.warm.gets) == (40, 1, 0)
+    with issue_node(MemoryStore(), Random(1)) as node:
+        rows = run_node(node, 1, lambda: None).rows
+    for row in (row for row in rows if row.policy == "load-all"):
+        assert (row.cold.gets, row.cold.rounds, row.warm.gets) == (21, 1, 0)
 
 
 def test_the_plain_walk_is_the_plain_scan_of_the_rules() -> None:
@@ -158,36 +158,16 @@ def test_a_different_answer_is_told_and_ends_with_1(monkeypatch: pytest.MonkeyPa
     def wrong(contents: Iterable[tuple[int, Contents]], request: Request) -> list[tuple[int, int, int]]:
         return plain_walk(contents, request)[1:]
 
-    monkeypatch.setattr(runs, "plain_walk", wrong)
-    result = run("demo", *SMALL)
+    monkeypatch.setattr(demo, "plain_walk", wrong)
+    result = run("demo")
     assert result.exit_code == 1
     assert "DIFFERENT  load-all, cold, stream 420000 [100, 200): expected [(2, 105, 128)" in result.stdout
-    assert "176 of 176 answers differ from a scan" in result.stdout
-
-
-def test_an_answer_that_is_not_the_recorded_one_is_a_difference(tmp_path: Path) -> None:
-    for path in PRODUCTION.glob("*.*"):
-        (tmp_path / path.name).symlink_to(path)
-    answers = json.loads((PRODUCTION / "get_objects_answers.json").read_text())
-    answers["cases"][0]["queries"][0]["cold"]["objects"].pop()
-    (tmp_path / "get_objects_answers.json").unlink()
-    (tmp_path / "get_objects_answers.json").write_text(json.dumps(answers))
-    found = json.loads(run("demo", *SMALL, "--objects", str(tmp_path), "--output", "json").stdout)
-    assert len(found["differences"]) == 2 * 4
-    assert {each["request"]["start"] for each in found["differences"]} == {100}
-
-
-def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
-    result = run("demo", *SMALL, "--objects", str(tmp_path))
-    assert result.exit_code == 1
-    assert "expected a manifest of objects and their answers" in result.stderr
-    assert "advice: name the folder" in result.stderr
-    assert "starting an S3 server" not in result.stderr, "it is told before anything else is done"
+    assert "32 of 32 answers differ from a scan" in result.stdout
 
 
 def test_a_missing_server_is_told_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "moto.moto_server.werkzeug_app", None)
-    result = run("demo", *SMALL)
+    result = run("demo")
     assert result.exit_code == 1
     assert "pip install 'accel-streams[demo]'" in result.stderr
 
@@ -228,6 +208,6 @@ def test_the_example_bucket_needs_no_checkout_and_no_image(tmp_path: Path, monke
     assert serving.returncode == 0
 
 
-def test_an_example_that_nobody_serves_is_refused() -> None:
-    result = run("example")
-    assert (result.exit_code, "'--serve'" in result.stderr) == (2, True)
+def test_what_is_served_is_in_no_store_of_ones_own() -> None:
+    result = run("demo", "--serve", "--store", "file:///tmp")
+    assert (result.exit_code, "Expected --store or --serve" in result.stderr) == (2, True)

@@ -44,7 +44,7 @@ VALUES = {"--stream": "orders", "--id": "00000000-0000-0000-0000-000000000001"}
 TAKES_FILES = {"controller compact", "controller convert"}
 """They read files before they open a store, or take files for arguments."""
 
-WITHOUT_STORE = {"demo", "example", *TAKES_FILES}
+WITHOUT_STORE = {"demo", *TAKES_FILES}
 WITHOUT_OUTPUT = TAKES_FILES
 
 

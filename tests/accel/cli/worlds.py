@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from click.testing import CliRunner, Result
 
-from accel.cli.demo.nodes import ISSUE_OBJECTS
+from accel.cli.demo import ISSUE_OBJECTS
 from accel.cli.main import main
 from loaders.layout import ObjectLayout
 from loaders.store import ObjectStore, open_store

@@ -9,8 +9,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 import accel
-from accel.cli.demo.example import example_store as demo_store
-from accel.cli.demo.nodes import ISSUE_OBJECTS, ISSUE_READS
+from accel.cli.demo import ISSUE_OBJECTS, ISSUE_READS
+from accel.cli.demo import example_store as demo_store
 from accel.compaction import CompactionSettings, compact, plan_compaction
 from accel.rendering import Output
 from tests.accel.lookup.test_seed_example import READS
