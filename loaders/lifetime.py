@@ -21,6 +21,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from threading import RLock
+from types import TracebackType
 from typing import Any, Generic, NoReturn, Self, TypeVar, overload
 
 from loaders.errors import Closed, WrongProcess
@@ -139,6 +140,22 @@ class Lifetime:
 
     def __reduce__(self) -> NoReturn:
         raise _not_sent(self.what)
+
+
+class Closing:
+    """An object of a `with` block."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end_block(error)
+
+    def _end_block(self, error: BaseException | None) -> None:
+        """What is done at the end of the block, after this error."""
+        raise NotImplementedError
 
 
 class Lazy(Generic[T]):

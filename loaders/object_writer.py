@@ -39,8 +39,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from types import TracebackType
-from typing import Self
 
 from loaders.backoff import Backoff
 from loaders.errors import (
@@ -58,14 +56,14 @@ from loaders.errors import (
 from loaders.format import ObjectEncoder, RecordBatch, tail_checksum
 from loaders.format.object_encoder import BLOCK_THRESHOLD_BYTES
 from loaders.layout import NO_CATALOG, Mark, ObjectLayout, upload_key
-from loaders.lifetime import Lifetime
+from loaders.lifetime import Closing, Lifetime
 from loaders.object_ref import ObjectRef, Proof
 from loaders.settings import PART_SIZE_BYTES
 from loaders.store.base import PART_NUMBER_MAX, Body, CreateOnly, Fetched, MultipartUpload, ObjectStore, PartReceipt
 from range_index import ObjectRanges
 
 
-class ObjectWriter:
+class ObjectWriter(Closing):
     """Writes one object; a context manager that is used once.
 
     Args:
@@ -106,12 +104,7 @@ class ObjectWriter:
         self._ref: ObjectRef | None = None
         self._ranges: ObjectRanges | None = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def _end_block(self, error: BaseException | None) -> None:
         failure = error or self._failure
         if failure is None:
             self._finish()

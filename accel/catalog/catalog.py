@@ -16,8 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 
@@ -57,14 +55,14 @@ from accel.image import MetadataImage, StreamImage, StreamObject
 from accel.image_source import ConfirmedImage, PolledImages
 from accel.settings import IDLE_POLL_SECONDS, POLL_SECONDS, CatalogSettings
 from accel.system import SYSTEM, Components
-from loaders.lifetime import PerProcess
+from loaders.lifetime import Closing, PerProcess
 from loaders.object_ref import ObjectRef
 from loaders.store import ObjectStore
 from loaders.tables import FormatRecord
 
 
 @checked_arguments
-class ObjectCatalog:
+class ObjectCatalog(Closing):
     """An existing catalog; `open` returns it.
 
     Threads: any. No lock is held over I/O. A forked process may use the catalog of its parent: the child gets its own
@@ -138,12 +136,7 @@ class ObjectCatalog:
         record = existing_format(store)
         return cls(lambda: catalog_parts(store, record, settings or CatalogSettings(), system), system)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def _end_block(self, _: BaseException | None) -> None:
         self.close()
 
     def close(self) -> None:

@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from types import MappingProxyType, TracebackType
-from typing import Self
+from types import MappingProxyType
 
 import numpy as np
 
@@ -25,6 +24,7 @@ from accel.image import MetadataImage, NodeImage
 from accel.settings import CatalogSettings
 from accel.system import SYSTEM, Components
 from loaders.layout import ObjectLayout
+from loaders.lifetime import Closing
 from loaders.object_ref import UNKNOWN
 from loaders.store import ObjectStore
 from loaders.threads import Threads
@@ -51,7 +51,7 @@ class ForeignAccess:
     system: Components
 
 
-class ForeignCatalog:
+class ForeignCatalog(Closing):
     """An image from elsewhere, with threads to read its objects; close it, or use it as a context manager.
 
     Args:
@@ -77,12 +77,7 @@ class ForeignCatalog:
         layout = ObjectLayout(namespace=namespace if image is None else image.namespace)
         self.parts = ForeignAccess(store, layout, self._executor, settings, system)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def _end_block(self, _: BaseException | None) -> None:
         self.close()
 
     def close(self) -> None:

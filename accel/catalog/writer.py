@@ -43,8 +43,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 
@@ -103,7 +101,7 @@ from accel.image import StreamObject
 from accel.settings import PREPARED_SECONDS
 from loaders.backoff import DEFAULT_RETRY, Backoff
 from loaders.errors import StoreError, TableError
-from loaders.lifetime import Lifetime
+from loaders.lifetime import Closing, Lifetime
 from loaders.object_ref import ObjectRef
 from loaders.object_writer import ObjectWriter
 from loaders.versions import Versioned
@@ -128,7 +126,7 @@ class _LandedError(Exception):
 
 
 @checked_arguments
-class NodeWriter:
+class NodeWriter(Closing):
     """One session of a node; `ObjectCatalog.open_node` makes it.
 
     A session belongs to the process that opened it, and ends with the catalog: in another process every call raises
@@ -166,13 +164,8 @@ class NodeWriter:
         self.session_number = seen.value.epoch
         parts.ends.tell_session(self.node_id, self._end_now)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
+    def _end_block(self, error: BaseException | None) -> None:
+        if error is None:
             self.close()
 
     def __repr__(self) -> str:

@@ -14,8 +14,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from accel.errors import AccelError, Closed, InvalidRequest, LookupTimedOut, OffsetBeyondEnd, UnknownStream
 from accel.image import OPEN_END, ImageVersion, MetadataImage, ObjectRef
@@ -45,7 +44,7 @@ from accel.settings import Settings
 from accel.system import SYSTEM, Components
 from loaders.format import BatchColumns, RecordBatch, find
 from loaders.format.index import block_spans
-from loaders.lifetime import PerProcess
+from loaders.lifetime import Closing, PerProcess
 from loaders.object_index import ObjectIndexLoader
 from loaders.settings import INT64_MAX, TimeLimit, plain_arguments
 from loaders.store import ObjectStore
@@ -436,18 +435,13 @@ class AcceleratorBase:
 
 
 @plain_arguments(InvalidRequest, besides=["get_objects"])
-class ReadAccelerator(AcceleratorBase):
+class ReadAccelerator(AcceleratorBase, Closing):
     """Lookups and reads for threads.
 
     Threads: any number should share one accelerator, and so its caches. Close it, or use it as a context manager.
     """
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def _end_block(self, _: BaseException | None) -> None:
         self.close()
 
     def close(self) -> None:
@@ -655,15 +649,10 @@ class ReadAccelerator(AcceleratorBase):
             script.close()  # an interrupted call ends here, not when its traceback is freed
 
 
-class Reading(ReadingBase, Iterator[RecordBatch]):
+class Reading(ReadingBase, Iterator[RecordBatch], Closing):
     """Record batches as they are read; may be used as a context manager, which closes it. One thread at a time."""
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def _end_block(self, _: BaseException | None) -> None:
         self.close()
 
     def __next__(self) -> RecordBatch:

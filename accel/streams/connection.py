@@ -70,7 +70,7 @@ from accel.streams.writer import StreamWriter
 from accel.system import SYSTEM, Components, measured, of_store, skew_seconds
 from loaders.awaiting import ended, in_thread, opened, outcome
 from loaders.counting import CacheStats
-from loaders.lifetime import Lifetime, unpickled
+from loaders.lifetime import Closing, Lifetime, unpickled
 from loaders.settings import taker
 from loaders.shared_loads import SharedLoads
 from loaders.store import ObjectStore, S3Settings, open_store
@@ -172,7 +172,7 @@ def connect(  # noqa: PLR0913 - keyword arguments of different kinds
 
 
 @checked_arguments
-class Connection:
+class Connection(Closing):
     """The streams of a bucket, for threads; `connect` makes it. ``async with`` returns an `AsyncConnection` to them.
 
     Threads: any; a part that several threads request is opened once, and no lock is held meanwhile. The connection
@@ -225,10 +225,8 @@ class Connection:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None or issubclass(kind, _ENDS):
+    def _end_block(self, error: BaseException | None) -> None:
+        if error is None or isinstance(error, _ENDS):
             self.close()
         else:
             self.stop()

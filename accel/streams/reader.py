@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from enum import Enum, unique
 from functools import partial
 from queue import Empty, SimpleQueue
-from types import TracebackType
-from typing import Self, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from accel.errors import AccelError, PositionTruncated, ReaderStalled
 from accel.history.rules.cuts import refuse_unordered
@@ -39,7 +38,7 @@ from accel.streams.rules.settings import ReaderSettings
 from accel.streams.segment_source import SegmentSource, WatchedSource
 from accel.system import SYSTEM, Components
 from accel.units import milliseconds
-from loaders.lifetime import Lifetime, unpickled
+from loaders.lifetime import Closing, Lifetime, unpickled
 from loaders.settings import TimeLimit
 from loaders.threads import Threads
 
@@ -498,15 +497,10 @@ class CutReader(ReaderBase):
 
 
 @checked_arguments
-class ThreadReader(ReaderBase, Iterator[Event]):
+class ThreadReader(ReaderBase, Iterator[Event], Closing):
     """A reader whose calls block while it waits. Threads: one at a time."""
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def _end_block(self, _: BaseException | None) -> None:
         self.close()
 
     def close(self) -> None:

@@ -25,8 +25,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from functools import partial
 from threading import Lock
-from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 from accel.catalog import ObjectCatalog
@@ -69,7 +68,7 @@ from accel.streams.writer_numbers import NumberedEvents, Progress, WriterHeld, p
 from accel.system import SYSTEM, Components, measured, of_store
 from loaders.backoff import DEFAULT_RETRY, Backoff
 from loaders.errors import DataNotFound
-from loaders.lifetime import Lifetime
+from loaders.lifetime import Closing, Lifetime
 from loaders.settings import CLOCK_SKEW_SECONDS_MAX
 from loaders.store import ObjectStore
 
@@ -167,7 +166,7 @@ class Scaling(Protocol):
 
 
 @checked_arguments
-class ObjectSegments:
+class ObjectSegments(Closing):
     """One session of a node that has segments open; a `Host` that shares no stream.
 
     Opening it fences older sessions of the node, and settles their unfinished merges. The host belongs to the process
@@ -230,13 +229,8 @@ class ObjectSegments:
             self.stop()
             raise
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
+    def _end_block(self, error: BaseException | None) -> None:
+        if error is None:
             self.close()
         else:
             self.stop()

@@ -28,8 +28,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from threading import Lock
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 from uuid import UUID
 
 from accel.errors import (
@@ -62,7 +61,7 @@ from accel.streams.settings import StreamWriterSettings
 from accel.streams.writer_numbers import EventLostError, NumberedEvents, Progress, WriterNumbering
 from accel.streams.writer_transactions import WriterTransactions
 from accel.system import Components
-from loaders.lifetime import Lifetime
+from loaders.lifetime import Closing, Lifetime
 from loaders.settings import taker
 from loaders.threads import finish_at_exit
 
@@ -75,7 +74,7 @@ Key = bytes | str
 
 
 @checked_arguments
-class StreamWriter:
+class StreamWriter(Closing):
     """Writes events to one stream.
 
     Args:
@@ -158,13 +157,8 @@ class StreamWriter:
 
     trouble: BaseException | None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
+    def _end_block(self, error: BaseException | None) -> None:
+        if error is None:
             self.close()
 
     def __repr__(self) -> str:

@@ -21,8 +21,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +30,7 @@ from loaders.hints.roots import CoveredObjects, swap_root
 from loaders.hints.snapshots import GROUP, SnapshotFileName, SnapshotRoot
 from loaders.hints.sorted_entries import encode_group
 from loaders.layout import HINT_ROOT_NAME, HintKind, hint_file_key
+from loaders.lifetime import Closing
 from loaders.object_writer import StreamedObject
 from loaders.settings import PART_SIZE_BYTES
 from loaders.store.base import ObjectStore
@@ -57,7 +56,7 @@ class SnapshotFile:
     groups: NDArray[np.void]
 
 
-class SnapshotFileWriter:
+class SnapshotFileWriter(Closing):
     """Writes one file of a snapshot; a context manager that is used once.
 
     Args:
@@ -103,12 +102,7 @@ class SnapshotFileWriter:
         self._groups: list[tuple[int, ...]] = []
         self._file: SnapshotFile | None = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def _end_block(self, error: BaseException | None) -> None:
         if error is not None:
             self._object.abort(error)
             return

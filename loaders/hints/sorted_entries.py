@@ -24,13 +24,13 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from types import TracebackType
-from typing import IO, NamedTuple, Self
+from typing import IO, NamedTuple
 
 import numpy as np
 
 from loaders.errors import CorruptObject
 from loaders.hints.entry_columns import COLUMN_NAMES, EntryColumns
+from loaders.lifetime import Closing
 from loaders.tables.columns import pack_columns, unpack_arrays
 
 ENTRIES_SIZE_BYTES_MAX = 128 << 20
@@ -90,7 +90,7 @@ def _count_up_to(columns: EntryColumns, stream_id: int, start: int) -> int:
     return low + int(columns.starts[low:high].searchsorted(start, side="right"))
 
 
-class EntrySorter:
+class EntrySorter(Closing):
     """Sorts entries that are added in any order, with bounded memory; a context manager that is used once.
 
     Args:
@@ -113,12 +113,7 @@ class EntrySorter:
         self.entries = 0
         """The number of added entries."""
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def _end_block(self, _: BaseException | None) -> None:
         self._files.close()
 
     def add(self, columns: EntryColumns) -> None:

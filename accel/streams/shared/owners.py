@@ -34,8 +34,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Event, Lock
-from types import TracebackType
-from typing import Annotated, Final, Self
+from typing import Annotated, Final
 from weakref import WeakValueDictionary, ref
 
 from msgspec import Meta
@@ -52,7 +51,7 @@ from accel.errors import (
 from accel.streams.settings import OWNER_LEASE_SECONDS_MAX, OwnersSettings
 from accel.system import Components
 from loaders.errors import DataConflict, TableMissing
-from loaders.lifetime import Lifetime
+from loaders.lifetime import Closing, Lifetime
 from loaders.settings import CLOCK_SKEW_SECONDS_MAX
 from loaders.tables import RecordForm, TypedKey
 from loaders.threads import map_bounded
@@ -210,7 +209,7 @@ class OwnersTable:
         return TypedKey(table, node_key(node_id), OWNER, went_back=self._catalog.parts.keys.note_back)
 
 
-class Registration:
+class Registration(Closing):
     """The registration of this process as an owner; `OwnersTable.register` makes it.
 
     Threads: any; one renewal is made at a time. The registration belongs to the process that registered: elsewhere its
@@ -235,13 +234,8 @@ class Registration:
         self.node_id = seen.value.node_id
         _HERE[seen.value.token] = self
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
+    def _end_block(self, error: BaseException | None) -> None:
+        if error is None:
             self.end()
         else:
             self.stop()
