@@ -1,4 +1,4 @@
-"""Histories over HTTP: the segments of a stream now and in the past, the order of cuts, and the lag of groups.
+"""Histories over HTTP: the segments of a stream now and in the past, recorded cuts, and the lag of groups.
 
 All routes read tables of the bucket, in threads of the sidecar. Segments are written number@epoch, cuts are objects of
 offsets by segment, times are milliseconds since 1970, offsets have the stream's own unit (docs/explanation/history.md).
@@ -7,7 +7,6 @@ offsets by segment, times are milliseconds since 1970, offsets have the stream's
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from itertools import islice
 from typing import Annotated, Any, Final, TypeVar
 
@@ -22,7 +21,6 @@ from accel.history.store import Stream
 from accel.server.operations import Asked, Operation, json_response
 from accel.server.sidecar import Sidecar
 from accel.streams.groups import ReaderGroup
-from accel.streams.segment_directory import known_ends
 from accel.streams.segment_source import cut_at
 
 T = TypeVar("T")
@@ -118,43 +116,10 @@ class SegmentObjects(Struct, frozen=True):
 
 
 class Neighbours(Struct, frozen=True):
-    """The successors (or predecessors) of a segment, each with all its predecessors (or successors)."""
+    """The successors of a segment, each with all its predecessors."""
 
     segment: str
     neighbours: dict[str, list[str]]
-
-
-class TwoCuts(Struct, frozen=True, forbid_unknown_fields=True):
-    """Two cuts to compare: offsets by segment."""
-
-    cut: dict[str, int]
-    other: dict[str, int]
-
-
-class CutOrder(Struct, frozen=True):
-    """The order of the first cut relative to the other one: Before, EqualOrAfter or Overlaps.
-
-    `unchecked` are segments whose ends are not known, as their data is not in this catalog: a cut may be after the end.
-    """
-
-    order: str
-    unchecked: list[str]
-
-
-class CutSpan(Struct, frozen=True, forbid_unknown_fields=True):
-    """Two cuts; an empty one is the stream's beginning, or its end."""
-
-    start: dict[str, int] = {}
-    end: dict[str, int] = {}
-
-
-class Between(Struct, frozen=True):
-    """Segments between two cuts, and the size of the stream between them; `unchecked` as in `CutOrder`."""
-
-    segments: list[str]
-    size: int
-    unit: str
-    unchecked: list[str]
 
 
 class Head(Struct, frozen=True):
@@ -209,19 +174,8 @@ async def _ask(sidecar: Sidecar, asked: Asked, question: Callable[[Stream], T]) 
     return await sidecar.in_thread(work)
 
 
-def _refuse_beyond(sidecar: Sidecar, stream: Stream, *cuts: Mapping[int, int]) -> list[str]:
-    """Refuse cuts after the end of a segment; return the segments whose ends are not known here."""
-    ask = partial(known_ends, sidecar.connection.catalog, stream)
-    unknown = {segment_id for cut in cuts for segment_id in stream.cuts.refuse_beyond(cut, ask)}
-    return list(map(segment_text, sorted(unknown)))
-
-
 def _segment(row: SegmentRecord, offset: int | None = None) -> Segment:
     return Segment(str(row), row.key_start, row.key_end, row.creation_time_ms, offset)
-
-
-def _cut(cut: Mapping[str, int]) -> dict[int, int]:
-    return {read_id(name): offset for name, offset in cut.items()}
 
 
 def _named(cut: Mapping[int, int]) -> dict[str, int]:
@@ -270,21 +224,10 @@ async def epochs(sidecar: Sidecar, asked: Asked) -> Response:
 
 async def successors(sidecar: Sidecar, asked: Asked) -> Response:
     """`GET .../successors`."""
-    return await _neighbours(sidecar, asked, lambda stream, segment: stream.epochs.successors(segment))
-
-
-async def predecessors(sidecar: Sidecar, asked: Asked) -> Response:
-    """`GET .../predecessors`."""
-    return await _neighbours(sidecar, asked, lambda stream, segment: stream.epochs.predecessors(segment))
-
-
-async def _neighbours(
-    sidecar: Sidecar, asked: Asked, read: Callable[[Stream, int], Mapping[int, list[int]]]
-) -> Response:
     segment = read_id(asked.query.segment)
 
     def question(stream: Stream) -> Neighbours:
-        rows = read(stream, segment)
+        rows = stream.epochs.successors(segment)
         named = {segment_text(each): [segment_text(other) for other in others] for each, others in rows.items()}
         return Neighbours(segment_text(segment), named)
 
@@ -308,31 +251,6 @@ async def recorded_cuts(sidecar: Sidecar, asked: Asked) -> Response:
         found, more = stream.retention.last_cuts(limit)
         cuts = [RecordedCut(each.recording_time_ms, each.recorded_size, _named(each.cut)) for each in found]
         return RecordedCuts(cuts, more, stream.configuration().offset_unit.value)
-
-    return json_response(await _ask(sidecar, asked, question))
-
-
-async def compare_cuts(sidecar: Sidecar, asked: Asked) -> Response:
-    """`POST .../cuts:compare`."""
-    one, other = _cut(asked.body.cut), _cut(asked.body.other)
-
-    def question(stream: Stream) -> CutOrder:
-        order = stream.cuts.compare(one, other)
-        return CutOrder(order.value, _refuse_beyond(sidecar, stream, one, other))
-
-    return json_response(await _ask(sidecar, asked, question))
-
-
-async def between_cuts(sidecar: Sidecar, asked: Asked) -> Response:
-    """`POST .../cuts:between`."""
-    start, end = _cut(asked.body.start), _cut(asked.body.end)
-
-    def question(stream: Stream) -> Between:
-        begin = start or stream.truncation().cut
-        ids = map(segment_text, stream.cuts.segments_between(begin, end).tolist())
-        unchecked = _refuse_beyond(sidecar, stream, start, end)
-        unit = stream.configuration().offset_unit.value
-        return Between(list(ids), stream.cuts.size_between(begin, end), unit, unchecked)
 
     return json_response(await _ask(sidecar, asked, question))
 
@@ -371,12 +289,9 @@ async def streams(sidecar: Sidecar, asked: Asked) -> Response:
     return json_response(Names(found[:most], len(found) > most))
 
 
-def _of_stream(
-    method: str, path: str, summary: str, answer: Any, *, reply: type[Struct], query: Any = None, body: Any = None
-) -> Operation:
-    name = path.replace(":", "_")
+def _of_stream(path: str, summary: str, answer: Any, *, reply: type[Struct], query: Any = None) -> Operation:
     full = f"/v1/streams/{{scope}}/{{stream}}/{path}"
-    return Operation(method, full, f"stream_{name}", summary, answer, query=query, body=body, reply=reply)
+    return Operation("GET", full, f"stream_{path}", summary, answer, query=query, reply=reply)
 
 
 OPERATIONS: Final = (
@@ -385,7 +300,6 @@ OPERATIONS: Final = (
         "GET", "/v1/scopes/{scope}/streams", "streams", "The streams of a scope.", streams, query=PageQuery, reply=Names
     ),
     _of_stream(
-        "GET",
         "segments",
         "The segments of the present, or of a time, each with its offset at that time.",
         segments,
@@ -393,23 +307,15 @@ OPERATIONS: Final = (
         reply=Segments,
     ),
     _of_stream(
-        "GET",
         "segment",
         "The id of a segment in lookups.",
         segment_stream,
         query=SegmentQuery,
         reply=SegmentObjects,
     ),
-    _of_stream("GET", "epochs", "The epochs from one time to another.", epochs, query=EpochsQuery, reply=Epochs),
-    _of_stream("GET", "successors", "The successors of a segment.", successors, query=SegmentQuery, reply=Neighbours),
-    _of_stream(
-        "GET", "predecessors", "The predecessors of a segment.", predecessors, query=SegmentQuery, reply=Neighbours
-    ),
-    _of_stream("GET", "head", "The cut at which the stream begins.", head, reply=Head),
-    _of_stream(
-        "GET", "cuts", "The last cuts that retention recorded.", recorded_cuts, query=CutsQuery, reply=RecordedCuts
-    ),
-    _of_stream("GET", "lag", "The lag of a reader group.", lag, query=LagQuery, reply=Lag),
-    _of_stream("POST", "cuts:compare", "The order of two cuts.", compare_cuts, body=TwoCuts, reply=CutOrder),
-    _of_stream("POST", "cuts:between", "The segments between two cuts.", between_cuts, body=CutSpan, reply=Between),
+    _of_stream("epochs", "The epochs from one time to another.", epochs, query=EpochsQuery, reply=Epochs),
+    _of_stream("successors", "The successors of a segment.", successors, query=SegmentQuery, reply=Neighbours),
+    _of_stream("head", "The cut at which the stream begins.", head, reply=Head),
+    _of_stream("cuts", "The last cuts that retention recorded.", recorded_cuts, query=CutsQuery, reply=RecordedCuts),
+    _of_stream("lag", "The lag of a reader group.", lag, query=LagQuery, reply=Lag),
 )

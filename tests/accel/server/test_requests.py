@@ -13,7 +13,6 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 import accel
 from accel import ObjectCatalog, ReadAccelerator
-from accel.history.store import StreamStore
 from accel.server import Sidecar
 from accel.server.app import OPERATIONS
 from accel.server.guard import App
@@ -186,10 +185,6 @@ def test_histories_tell_what_the_library_tells() -> None:
         assert following == {segment: ["0@0"] for segment in active}
         epochs = (await ask(app, f"{base}/epochs?limit=1")).json
         assert ([each["epoch"] for each in epochs["epochs"]], epochs["more"]) == ([0], True)
-        cuts = {"cut": {"0@0": 0}, "other": dict.fromkeys(active, 0)}
-        assert (await post(app, f"{base}/cuts:compare", cuts)).json == {"order": "Before", "unchecked": []}
-        span = (await post(app, f"{base}/cuts:between", {"start": {"0@0": 0}, "end": dict.fromkeys(active, 0)})).json
-        assert sorted(span["segments"]) == sorted(["0@0", *active])
         assert (await ask(app, f"{base}/cuts")).json == {"cuts": [], "more": False, "unit": "records"}
         told = (await ask(app, f"{base}/lag?group=billing")).json
         assert told == {"group": "billing", "lag_ms": None, "behind": 0, "unit": "records", "readers": {}}
@@ -197,55 +192,6 @@ def test_histories_tell_what_the_library_tells() -> None:
         assert (await ask(app, "/v1/scopes/shop/streams")).json == {"names": ["orders"], "more": False}
         missing = await ask(app, "/v1/streams/shop/nothing/segments")
         assert missing.status == 404, missing.body
-
-    run(work, store)
-
-
-def test_cuts_beyond_the_end_and_cuts_that_no_reader_can_be_at_are_refused() -> None:
-    store = filled(1)
-    with accel.connect(store) as streams:
-        streams.create_scope("shop")
-        orders = streams.create_stream("shop", "orders", segments=2)
-        with streams.writer("shop", "orders") as writer:
-            for number in range(8):
-                writer.write(b"event", key=f"key {number}")
-        ends = {"0@0": streams.host().tails(("shop", "orders"), orders.active_segments().ids)[0], "1@0": 0}
-        orders.merge("0@0", "1@0")
-        orders.split("2@1")
-
-    async def work(app: App, _: Sidecar) -> None:
-        base = "/v1/streams/shop/orders"
-        beyond = {**ends, "0@0": ends["0@0"] + 1}
-        impossible = {"1@0": 0, "3@2": 0}
-        for wrong in (beyond, {"3@2": 1, "4@2": 0}):
-            for body in ({"cut": ends, "other": wrong}, {"cut": wrong, "other": ends}):
-                refused = await post(app, f"{base}/cuts:compare", body)
-                assert (refused.status, refused.json["type"]) == (400, "urn:accel:PositionBeyondEnd")
-        empty = await post(app, f"{base}/cuts:between", {"end": {"3@2": 1, "4@2": 0}})
-        assert (empty.status, empty.json["type"]) == (400, "urn:accel:PositionBeyondEnd")
-        assert "the end of segment 3@2, 0, found 3@2=1" in empty.json["detail"]
-        for path, body in (("compare", {"cut": ends, "other": impossible}), ("between", {"start": impossible})):
-            refused = await post(app, f"{base}/cuts:{path}", body)
-            assert (refused.status, refused.json["type"]) == (400, "urn:accel:InvalidArgument")
-        assert (await post(app, f"{base}/cuts:compare", {"cut": ends, "other": ends})).status == 200
-
-    run(work, store)
-
-
-def test_offsets_in_segments_that_nobody_wrote_here_are_named_as_unchecked() -> None:
-    """Their data may be elsewhere, and a position in it right; as the library and the command say."""
-    store = filled(1)
-    with accel.connect(store) as streams:
-        streams.create_scope("shop")
-        streams.create_stream("shop", "orders", segments=2)
-    assert StreamStore.open(store).stream("shop", "orders").cuts.refuse_beyond({0: 1000, 1: 0}) == [0]
-
-    async def work(app: App, _: Sidecar) -> None:
-        base = "/v1/streams/shop/orders"
-        cuts = {"cut": {"0@0": 0, "1@0": 0}, "other": {"0@0": 1000, "1@0": 0}}
-        assert (await post(app, f"{base}/cuts:compare", cuts)).json == {"order": "Before", "unchecked": ["0@0"]}
-        span = (await post(app, f"{base}/cuts:between", {"end": {"0@0": 1000, "1@0": 2}})).json
-        assert (span["size"], span["unchecked"]) == (1002, ["0@0", "1@0"])
 
     run(work, store)
 
@@ -265,12 +211,6 @@ def test_numbers_of_a_sealed_stream_are_true_and_no_offset_is_below_minus_one() 
         base = "/v1/streams/shop/orders"
         lag = await ask(app, f"{base}/lag?group=billing")
         assert (lag.status, lag.json["lag_ms"], lag.json["behind"]) == (200, None, 8)
-        for path, body in (
-            ("compare", {"cut": {"0@0": -2, "1@0": 0}, "other": {"0@0": 0, "1@0": 0}}),
-            ("between", {"end": {"0@0": 0, "1@0": -7}}),
-        ):
-            refused = await post(app, f"{base}/cuts:{path}", body)
-            assert (refused.status, refused.json["type"]) == (400, "urn:accel:InvalidArgument")
         for path in ("segments?at_ms=-1", "segments?at_ms=999999999999999999", "epochs?from_ms=-5", "lag?group=nobody"):
             assert (await ask(app, f"{base}/{path}")).status in {400, 404}
         assert (await ask(app, "/v1/streams/shp/orders/segments")).status == 404

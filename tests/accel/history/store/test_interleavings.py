@@ -130,7 +130,7 @@ def check_end(stream: Stream, found: Process) -> None:
 
 
 @pytest.mark.parametrize("pair", swept(PAIRS), ids=" | ".join)
-def test_all_interleavings_of_every_pair_of_workflows_beside_recovery_are_sound(pair: tuple[str, ...]) -> None:
+def test_all_interleavings_of_every_pair_of_workflows_beside_recovery_are_sound(pair: tuple[str, str]) -> None:
     found = Checked(is_joined="seal" in pair).explore(pair)
     show(f"{' | '.join(pair)} | recover: {found.states:,} states, {found.schedules:.2e} schedules")
     assert found.states > 300
