@@ -1,21 +1,17 @@
-"""`accel hints show` and `accel warm`: which hints are in the bucket, and what a reader gains from them."""
+"""`accel hints show`: which hints are in the bucket."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
-from typing import Any
 
 import click
 
 from accel.cli.catalog.hints import node_option
 from accel.cli.groups import CommandGroup
-from accel.cli.options import ReaderChoice, StoreChoice, command, end_with, image_option, reader_options, store_options
+from accel.cli.options import StoreChoice, command, end_with, image_option, store_options
 from accel.hint_building import listed_nodes, opened_catalog
 from accel.hint_building.stored import StoredHint, stored_hints
 from accel.image import MetadataImage
-from accel.lookup.stats import NodeHint
-from accel.lookup.warming import WarmReport
 from accel.rendering import Column, Output, Rendered, Shown, table_of, word
 from accel.system import SYSTEM
 from accel.units import count_text, size_text, time_text
@@ -104,45 +100,3 @@ def _quality(each: StoredHint) -> str:
         parts.append(f"{check.false_positive_share:.2%} of absent streams pass, {check.worst_share:.2%} at worst")
     faults = {"unreadable": check.unreadable, "bad": check.bad, "other to pybloom-live": check.differing}
     return ", ".join([*parts, *(f"{count} {name}" for name, count in faults.items() if count)])
-
-
-@command(
-    "Warm up as a broker does, and report the cost and the effect.",
-    "accel warm --store s3://bucket",
-    "accel warm --node 4 --image image.json --store s3://bucket",
-)
-@node_option
-@reader_options
-def warm(*, nodes: frozenset[int] | None, reader: ReaderChoice, output: Output) -> None:
-    """Warm up as a broker does before its first lookup, and report the cost and the effect.
-
-    Loads the roots of snapshots and the filters of packs into the memory of this command only; a broker calls
-    ReadAccelerator.warm. Exits with 1 if the store failed; missing or damaged hints are not a failure.
-    """
-    store = reader.store.open()
-    with reader.open(store) as opened, output.progress("warming up", moved=store.moved_bytes):
-        report = opened.accelerator.warm(nodes)
-    empty = sorted({each.node_id for each in report.hints if not each.listed} & (nodes or frozenset()))
-    if empty:
-        found = ", ".join(map(str, empty))
-        raise click.BadParameter(f"expected nodes that list objects, found {found}", param_hint="'--node'")
-    data: dict[str, Any] = asdict(report) | {"hints": [asdict(each) for each in report.hints]}
-    output.show(Shown(data, _warm_lines(report)))
-
-
-def _warm_lines(report: WarmReport) -> Iterator[Rendered]:
-    columns: tuple[Column[NodeHint], ...] = (
-        Column("node", lambda each: each.node_id),
-        word("kind", lambda each: each.kind),
-        word("state", lambda each: each.state.value),
-        Column("covers", lambda each: f"{each.covered} of {each.listed}"),
-        Column("reason", lambda each: each.reason, "left", no_wrap=False),
-    )
-    if report.hints:
-        yield table_of(report.hints, *columns)
-        yield ""
-    roots = f"{count_text(report.snapshots, 'snapshot')}, {count_text(report.packs, 'pack')}"
-    told = f"{count_text(report.nodes, 'node')}: {roots}"
-    bad = f", {report.filters_bad} damaged" if report.filters_bad else ""
-    cost = f"{count_text(report.requests, 'request')}, {size_text(report.bytes_read)}, {time_text(report.seconds)}"
-    yield f"{told}, {count_text(report.filters, 'filter')} in memory{bad}; {cost}"

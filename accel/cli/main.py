@@ -179,7 +179,6 @@ COMMANDS = {
     "stream": LazyCommand("accel.cli.stream:stream_group", "Create streams, show their history, and change them."),
     "table": LazyCommand("accel.cli.inside:table", "Show the tables of a bucket, the keys of one, or a value."),
     "txn": LazyCommand("accel.cli.inside:transaction_group", "List transactions of a stream, and abort them."),
-    "warm": LazyCommand("accel.cli.hints:warm", "Warm up as a broker does, and report the cost and the effect."),
 }
 """Accel's own commands; the short help is that of the command."""
 

@@ -37,7 +37,7 @@ def values(*words: str) -> list[str]:
 
 def test_commands_come_with_what_they_do() -> None:
     found = {each.value: each.help for each in completed("")}
-    assert set(found) >= {"catalog", "doctor", "get-objects", "warm"}
+    assert set(found) >= {"catalog", "doctor", "get-objects", "stream"}
     assert found["get-objects"] == "Find the objects that hold a stream's offsets."
     assert values("get-") == ["get-objects"]
     assert values("catalog", "re") == ["refresh", "repair", "restored"]

@@ -1,4 +1,4 @@
-"""`accel hints show` and `accel warm`: what lies there, how old and good it is, and what a reader gets of it."""
+"""`accel hints show`: what lies there, how old and good it is."""
 
 from __future__ import annotations
 
@@ -103,22 +103,7 @@ def test_a_damaged_root_is_told_with_its_key(shop: Shop, kind: HintKind) -> None
 
 
 def test_a_node_that_is_not_there_is_refused(shop: Shop) -> None:
-    for command in (("hints", "show"), ("warm",)):
-        result = run(*command, "--node", "77", "--store", shop.url)
-        assert result.exit_code == 2
-        assert "'--node'" in result.stderr
-        assert "77" in result.stderr
-
-
-def test_warming_up_reports_what_came_into_memory(shop: Shop) -> None:
-    cold = json.loads(run("warm", "--store", shop.url, "--output", "json").stdout)
-    assert (cold["nodes"], cold["snapshots"], cold["packs"], cold["filters"]) == (1, 0, 0, 0)
-    shop.json("build-hints")
-    warm = json.loads(run("warm", "--store", shop.url, "--node", str(NODE), "--output", "json").stdout)
-    assert (warm["nodes"], warm["snapshots"], warm["packs"], warm["filters"]) == (1, 1, 1, 6)
-    assert {(each["kind"], each["state"], each["covered"]) for each in warm["hints"]} == {
-        ("snapshot", "used", 6),
-        ("pack", "used", 6),
-    }
-    result = run("warm", "--store", shop.url)
-    assert "1 node: 1 snapshot, 1 pack, 6 filters in memory; 3 requests" in result.stdout
+    result = run("hints", "show", "--node", "77", "--store", shop.url)
+    assert result.exit_code == 2
+    assert "'--node'" in result.stderr
+    assert "77" in result.stderr
