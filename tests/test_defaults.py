@@ -25,20 +25,16 @@ NOTHING = {"None", "False", "True", "0", "0.0", "1", "-1", "''", "()", "b''"}
 """Defaults that are the same everywhere because they say that there is none."""
 
 DIFFERENT: Final = {
-    "attempts": "of a request to S3, of a step of a workflow, of a request to another process",
-    "body_bytes_max": "of a request to a sidecar, and of one to the owner of a segment",
+    "attempts": "of a request to S3, of a step of a workflow",
     "ids_block": "object ids of a catalog, and stream numbers of a history",
     "idle_seconds": "a segment without news for a reader, and a thread without work",
     "parallel_requests": "of small keys of a catalog, and of large parts of a merge",
-    "pause_seconds": "before a scale is looked at again, and before an owner is asked again",
     "requests_max": "of a sidecar, of a reader, and of the owner of a segment",
     "wait_seconds": "for a scale under way, and for an owner that is alive",
 }
 """Settings with one name that are different things."""
 
-OWN_BOUNDS: Final = {
-    ("cache_bytes", "PartCache"): "a host reads fewer parts than a reader, which the default is for",
-}
+OWN_BOUNDS: Final[dict[tuple[str, str], str]] = {}
 """Settings that take the place of a default on purpose: (setting, what it is passed to)."""
 
 

@@ -543,7 +543,7 @@ class Connection(Closing):
                 registration.end()
 
     def _owners(self) -> OwnersTable:
-        return OwnersTable(self.catalog, settings=self.settings.owners)
+        return OwnersTable(self.catalog, settings=self.settings.forwarding)
 
     def _open_segments(self) -> SharedSegments:
         shared = SharedSegments(self.host(), self._owners(), self._peers.client, keeps=self)

@@ -673,7 +673,7 @@ class GroupCommit:
         self.conclude(outcomes, sum(appended.size_bytes for appended in done))
 
     def _move_times(self, done: Upload) -> None:
-        least = self._settings.move_records_min
+        least = self._segments.move_records_min
         due = [segment for segment in done.segments if segment.index.records_in_memory >= least]
         try:
             self._segments.move_times(due)

@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -51,14 +51,21 @@ from accel.streams.rules.events import (
 from accel.streams.rules.routing import Events, size_bytes_of
 from accel.streams.segment_directory import SegmentDirectory, StreamSpan, refuse_elsewhere, refuse_lost, stream_spans
 from accel.streams.settings import SegmentsSettings
-from accel.streams.time_index import PartCache, SegmentTimeIndex, records_of, restore_times, rows_of
+from accel.streams.time_index import MOVED_RECORDS_MAX, PartCache, SegmentTimeIndex, records_of, restore_times, rows_of
 from accel.streams.writer_numbers import REPEATED, NumberedEvents, NumberTables, SegmentNumbers, known_end
 from accel.system import Components
 from loaders.backoff import Backoff
 from loaders.format import RecordBatch
 from loaders.layout import parse_number_table_key, parse_time_part_key, time_part_prefix
+from loaders.settings import MIB
 from loaders.store import ObjectStore
 from loaders.threads import Threads, map_bounded
+
+PARALLEL_SEGMENTS: Final = 8
+"""How many segments are opened, or have their time indexes moved, side by side."""
+
+CACHE_BYTES: Final = 16 * MIB
+"""Memory for parts of time indexes that are read."""
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -397,6 +404,9 @@ class OpenSegments:
         settings: bounds of the host.
         backoff: the pauses of writes with unknown outcome.
         system: clock, sleep and chance.
+        move_records_min: the time index of a segment moves from memory to an object when it has this many records in
+            memory whose data is durable; and whenever the segment is sealed or truncated, or the host is closed.
+        moved_records_max: the limit of records in one such object.
     """
 
     catalog: ObjectCatalog
@@ -407,16 +417,18 @@ class OpenSegments:
     settings: SegmentsSettings
     backoff: Backoff
     system: Components
+    move_records_min: int = 1024
+    moved_records_max: int = MOVED_RECORDS_MAX
 
     def __post_init__(self) -> None:
         self._lock = Lock()
         self._open: dict[tuple[StreamName, int], OpenSegment] = {}
         self._by_stream: dict[int, OpenSegment] = {}
         self._accelerator: ReadAccelerator | None = None
-        self._cache = PartCache(self.settings.cache_bytes)
+        self._cache = PartCache(CACHE_BYTES)
         self.tables = NumberTables(self.store, self.directory, self.backoff, self.settings, self.system)
         # Threads of its own: the work done here needs the catalog's threads, which would wait for themselves.
-        self._executor = Threads(self.settings.parallel_segments, "accel-segments")
+        self._executor = Threads(PARALLEL_SEGMENTS, "accel-segments")
         self.node.log_times(self)
 
     @property
@@ -686,7 +698,7 @@ class OpenSegments:
             self.clock,
             cache=self._cache,
             backoff=self.backoff,
-            moved_records_max=self.settings.moved_records_max,
+            moved_records_max=self.moved_records_max,
             memory=known,
             is_whole=known is not None and known.end_offset == end,
         )

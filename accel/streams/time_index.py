@@ -44,7 +44,6 @@ from accel.errors import InconsistentAnswer
 from accel.history.rules.configuration import OffsetUnit
 from accel.lookup.accelerator import ReadAccelerator
 from accel.streams.rules.events import HostClock, decode_events
-from accel.streams.settings import MOVED_RECORDS_MAX
 from accel.system import SYSTEM
 from loaders.backoff import Backoff
 from loaders.counting import CacheStats, CountedCache
@@ -105,6 +104,9 @@ class Landmarks:
 
 
 # Parts that were read
+
+MOVED_RECORDS_MAX: Final = 65_536
+"""Limit of records in one part of a time index: 1 MiB."""
 
 CACHE_BYTES_MAX: Final = 64 << 20
 ENTRY_OVERHEAD_BYTES: Final = 400

@@ -54,6 +54,7 @@ from accel.history.rules.segments import Segments
 from accel.history.rules.transactions import NO_CONTENTS, ActiveTransaction, TransactionContents, TransactionStatus
 from accel.history.store.hosts import StreamName
 from accel.image import Number
+from accel.settings import PREPARED_SECONDS
 from accel.streams.open_segments import AppendBuffer, OpenSegments, SegmentSealed, Taken, erase_keys
 from accel.streams.rules.routing import KeyRouter, grouped
 from accel.streams.rules.transaction_data import (
@@ -368,6 +369,9 @@ def refuse_readable(objects: TransactionObjects, name: TransactionName, contents
 
 # One object
 
+COMMIT_ATTEMPTS: Final = 5
+"""The number of attempts of a commit, or a write, of unknown outcome before its error is raised."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UploadParts:
@@ -493,7 +497,7 @@ class Upload:
 
     @property
     def _attempts(self) -> int:
-        return self._parts.settings.commit_attempts
+        return COMMIT_ATTEMPTS
 
     def _write(self) -> tuple[ObjectRef, ObjectRanges]:
         parts = self._parts
@@ -508,7 +512,7 @@ class Upload:
         return upload.ref, upload.ranges
 
     def _object_id(self) -> int:
-        deadline_seconds = self._parts.settings.prepared_seconds
+        deadline_seconds = PREPARED_SECONDS
         object_id = self._parts.node.take_prepared(deadline_seconds)
         if object_id is None:
             with self._parts.turn():
@@ -574,7 +578,7 @@ def _commit_together(parts: UploadParts, uploads: Sequence[Upload]) -> None:
                 upload.written = (replace(upload.written[0], proof=None), upload.written[1])
         return is_unknown
 
-    parts.backoff.repeat(ask, may_help, parts.settings.commit_attempts)
+    parts.backoff.repeat(ask, may_help, COMMIT_ATTEMPTS)
     for upload in uploads:
         upload.is_committed = True
 

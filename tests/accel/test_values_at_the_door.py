@@ -32,7 +32,7 @@ from accel.history.store.parts import HistorySettings
 from accel.image import StreamObject
 from accel.lookup.accelerator import AcceleratorBase
 from accel.streams.acknowledgements import WriteFuture
-from accel.streams.settings import ForwardingSettings, OwnersSettings, SegmentsSettings, StreamWriterSettings
+from accel.streams.settings import ForwardingSettings, SegmentsSettings, StreamWriterSettings
 from loaders.format import RecordBatch
 from loaders.settings import MergeSettings, RetrySettings, plain_arguments
 from loaders.store.hedged import Hedging
@@ -251,7 +251,7 @@ PLAIN_WORDS = re.compile(r"\b(int|float|str|bytes|bool|Path|Any|Cut|Key|SegmentI
 
 SETTINGS: tuple[type[Any], ...] = (
     *(accel.CatalogSettings, accel.ReaderSettings, accel.S3Settings, accel.Settings, accel.StoreSettings),
-    *(CompactionSettings, ForwardingSettings, Hedging, HistorySettings, MergeSettings, OwnersSettings, ReadAhead),
+    *(CompactionSettings, ForwardingSettings, Hedging, HistorySettings, MergeSettings, ReadAhead),
     *(RetrySettings, SegmentsSettings, StreamWriterSettings),
 )
 VALUES: dict[type[Any], dict[str, Any]] = {

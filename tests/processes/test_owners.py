@@ -17,7 +17,7 @@ import accel
 from accel import ConnectionSettings, Event
 from accel.errors import ForwardInDoubt, OwnerUnreachable
 from accel.history.rules.configuration import StreamConfiguration
-from accel.streams.settings import ForwardingSettings, OwnersSettings
+from accel.streams.settings import ForwardingSettings
 from accel.streams.writer import StreamWriter
 from accel.system import SYSTEM
 from loaders.store import ObjectStore
@@ -32,9 +32,7 @@ SECRET = "a secret of the shop"  # noqa: S105 - of a test
 NAME = ("shop", "orders")
 SEGMENTS = 4
 KEYS = 5
-SETTINGS = ConnectionSettings(
-    owners=OwnersSettings(lease_seconds=3.0), forwarding=ForwardingSettings(timeout_seconds=10.0)
-)
+SETTINGS = ConnectionSettings(forwarding=ForwardingSettings(lease_seconds=3.0, timeout_seconds=10.0))
 
 
 def free_port() -> int:

@@ -53,7 +53,7 @@ from accel.streams.shared.forwarding import ForwardingClient
 from accel.streams.writer import StreamWriter
 from loaders.errors import DataConflict, StoreError, TableError
 from tests.accel.streams.writer.test_forwarding import Network, Peer
-from tests.accel.streams.writer.world import HISTORY, NAME, Process
+from tests.accel.streams.writer.world import HISTORY, MOVES, NAME, Process
 from tests.simulation.people import CUTS
 from tests.simulation.scheduler import Violation
 from tests.simulation.transaction_rot import check_given_up, put_back
@@ -125,10 +125,11 @@ class View:
     system: Components
     store: Any
     settings: SegmentsSettings
+    moves: tuple[int, int] | None = None
 
     def start(self, store: Any = None, settings: SegmentsSettings | None = None, node_id: int = 0) -> Process:
         """See `tests.accel.streams.writer.world.World.start`."""
-        return Process(self, store or self.store, settings or self.settings, node_id)  # type: ignore[arg-type]
+        return Process(self, store or self.store, settings or self.settings, node_id, self.moves)  # type: ignore[arg-type]
 
 
 def threaded(machine: Machine) -> Components:
@@ -274,8 +275,8 @@ class SharedStream:
 
     def view(self, machine: Machine) -> View:
         """What a process of a machine is given."""
-        small = SegmentsSettings(linger_seconds=0.5, move_records_min=3, moved_records_max=2, uploads_at_once=2)
-        return View(threaded(machine), machine.store, small)
+        small = SegmentsSettings(linger_seconds=0.5, uploads_at_once=2)
+        return View(threaded(machine), machine.store, small, MOVES)
 
     def check_found(self, found: list[Said], durable: set[Said], before: frozenset[Said] = frozenset()) -> None:
         """What a reader was given has all that was durable when it began, once, in order.

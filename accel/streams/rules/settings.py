@@ -67,39 +67,18 @@ class ScalingSettings:
     Args:
         is_on: whether the host follows the policies. If not, it counts nothing, sends no requests and has no scaling
             thread.
-        tick_seconds: the interval at which appends are counted. No request.
-        look_seconds: the interval at which the configuration of a stream is read, if at most `looks_max` streams are
-            due in one tick; also the pause of a stream after a failure.
-        windows_seconds: the lengths of the windows over which rates are averaged, ascending.
-        hot_factors: one for each of the first windows: a segment with a rate above this multiple of the target is hot.
-        cold_factor: a segment whose rates are below this multiple of the target in all windows is cold.
         young_seconds: the time after its creation in which a segment is not scaled;
         cooldown_seconds: the same for a stream after a scale.
         segments_max: the largest number of segments that one scale seals and creates together.
-        looks_max: how many streams are checked in one tick.
 
     Raises:
-        ValueError: a number of 0 or below; windows or factors that do not fit each other; a pair of cold segments that
-            would be hot, or a scale too small to split a segment.
+        ValueError: a number below 0, or a scale too small to split a segment.
     """
 
     is_on: bool = True
-    tick_seconds: float = 10.0
-    look_seconds: float = 60.0
-    windows_seconds: tuple[float, ...] = (120.0, 300.0, 600.0, 1200.0)
-    hot_factors: tuple[float, ...] = (5.0, 2.0, 1.25)
-    cold_factor: float = 0.5
     young_seconds: float = 600.0
     cooldown_seconds: float = 120.0
     segments_max: int = 100
-    looks_max: int = 16
 
     def __post_init__(self) -> None:
         check_settings(self, least={"segments_max": 3, "young_seconds": 0, "cooldown_seconds": 0})
-        windows, factors = self.windows_seconds, self.hot_factors
-        if not windows or windows[0] <= 0 or list(windows) != sorted(set(windows)):
-            raise ValueError(f"expected windows_seconds above 0 that ascend, found {windows}")
-        if not 1 <= len(factors) <= len(windows) or min(factors) < 1:
-            raise ValueError(f"expected hot_factors of at least 1 for the first of {len(windows)}, found {factors}")
-        if 2 * self.cold_factor > min(factors):
-            raise ValueError(f"expected a cold_factor of at most half of {min(factors)}, found {self.cold_factor}")

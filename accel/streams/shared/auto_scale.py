@@ -65,6 +65,16 @@ from accel.streams.shared.scaling_rates import (
 )
 
 MILLISECONDS: Final = 1000
+
+TICK_SECONDS: Final = 10.0
+"""The interval at which appends are counted. No request."""
+
+LOOK_SECONDS: Final = 60.0
+"""The interval at which the configuration of a stream is read; also the pause of a stream after a failure."""
+
+LOOKS_MAX: Final = 16
+"""How many streams are checked in one tick."""
+
 ERROR_SIZE_MAX: Final = 1000
 """Limit of characters of a stored error."""
 
@@ -82,7 +92,7 @@ class AutoScaleStats:
         merges: the number of pairs of segments that they merged.
         waits: how often another workflow had the stream, or another owner had to do its part first.
         refusals: how often a scale was refused because the stream had changed.
-        failures: the number of checks that ended with an error; the stream is checked again after `look_seconds`.
+        failures: the number of checks that ended with an error; the stream is checked again after a pause.
         last_scale_ms: the time of the last scale, milliseconds since 1970.
         last_error: the last error; empty = none.
     """
@@ -164,9 +174,7 @@ class AutoScaler:
         """Start a thread that takes a step every tick; does nothing if the system has no `wait`."""
         wait = self._system.wait
         if self.settings.is_on and wait is not None:
-            work = partial(
-                _step_again, ref(self), self._stopped, partial(wait, self._stopped, self.settings.tick_seconds)
-            )
+            work = partial(_step_again, ref(self), self._stopped, partial(wait, self._stopped, TICK_SECONDS))
             self._system.start(work, f"accel-scale-{self._host.node_id}")
 
     def stop(self) -> None:
@@ -210,7 +218,7 @@ class AutoScaler:
             if not segment.is_sealed:
                 streams.setdefault(segment.name, []).append(segment)
         for name in streams:
-            self._followed.setdefault(name, _Followed(now + self.settings.look_seconds))
+            self._followed.setdefault(name, _Followed(now + LOOK_SECONDS))
         for name, followed in list(self._followed.items()):
             # Keep a stream without segments until its next look: after a scale, new segments open at the first write.
             if name not in streams and followed.asked is None and followed.next_look_seconds <= now:
@@ -218,7 +226,7 @@ class AutoScaler:
             self._sample(followed, streams.get(name, ()), now)
         due = [name for name, each in self._followed.items() if each.next_look_seconds <= now]
         due.sort(key=lambda name: self._followed[name].next_look_seconds)
-        due = due[: self.settings.looks_max]
+        due = due[:LOOKS_MAX]
         for name in due:
             self._try(name, partial(self._look, name, self._followed[name], streams.get(name, ())))
 
@@ -231,11 +239,7 @@ class AutoScaler:
         for segment in segments:
             total = segment.appended_bytes if is_bytes else segment.appended_events
             known = followed.rates.get(segment)
-            rates[segment] = (
-                SegmentRates.begin(now, total, self.settings)
-                if known is None
-                else known.after(now, total, self.settings)
-            )
+            rates[segment] = SegmentRates.begin(now, total) if known is None else known.after(now, total)
         followed.rates = rates
 
     def _try(self, name: StreamName, act: Callable[[], object]) -> None:
@@ -252,11 +256,11 @@ class AutoScaler:
             if isinstance(error, SessionFenced | CommitsLost | NamespaceShared):
                 self.stop()
             if isinstance(error, NotInHistory):  # another stream may have the name by now
-                self._followed[name] = _Followed(self._system.timer() + self.settings.look_seconds)
+                self._followed[name] = _Followed(self._system.timer() + LOOK_SECONDS)
             logger.warning("%s: not scaled for now: %s", "/".join(name), error)
 
     def _look(self, name: StreamName, followed: _Followed, segments: Sequence[OpenSegment]) -> None:
-        followed.next_look_seconds = self._system.timer() + self.settings.look_seconds
+        followed.next_look_seconds = self._system.timer() + LOOK_SECONDS
         self._count(looks=1)
         if followed.stream is None:
             followed.stream = self._host.stream(name)
@@ -268,10 +272,7 @@ class AutoScaler:
             followed.rates.clear()  # their unit differs
         target = target_of(configuration)
         rates = followed.rates if target else {}
-        own = {
-            each.segment_id: load_of(rates[each], target, self.settings) if each in rates else SegmentLoad()
-            for each in segments
-        }
+        own = {each.segment_id: load_of(rates[each], target) if each in rates else SegmentLoad() for each in segments}
         if followed.asked is not None:
             self._scale(name, followed, stream, followed.asked)
         elif any(load != SegmentLoad() for load in own.values()):
@@ -302,7 +303,7 @@ class AutoScaler:
             record = stream.scale(scale.seal, list(scale.new_ranges), is_manual=False)
         except SegmentsElsewhere:  # taken over meanwhile: it continues when other owners have done their parts
             followed.asked, waited = scale, followed.waited
-            pause = min(self.settings.tick_seconds * 2 ** min(waited, 10), self.settings.look_seconds)
+            pause = min(TICK_SECONDS * 2 ** min(waited, 10), LOOK_SECONDS)
             followed.next_look_seconds, followed.waited = self._system.timer() + pause, waited + 1
             self._count(waits=1)
         except (OperationNotAllowed, ScaleConflict):

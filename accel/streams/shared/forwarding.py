@@ -83,6 +83,7 @@ from accel.streams.writer_numbers import (
 )
 from accel.system import Components
 from loaders.lifetime import Lifetime
+from loaders.settings import MIB
 
 if TYPE_CHECKING:
     from socket import socket
@@ -105,6 +106,15 @@ HTTP_OK: Final = 200
 HTTP_SERVER_ERROR: Final = 500
 REPLY_SIZE_BYTES_MAX: Final = 1 << 18
 DEFAULT_FORWARDING: Final = ForwardingSettings()
+
+EVENTS_MAX: Final = 10_000
+"""Limit of events in one request."""
+
+BODY_BYTES_MAX: Final = 8 * MIB
+"""Limit of bytes in one request. A larger event cannot be forwarded."""
+
+ATTEMPTS: Final = 3
+"""How often a request whose reply is lost is sent before flushes raise the error."""
 
 
 class Status(IntEnum):
@@ -231,7 +241,7 @@ class ForwardingClient:
         headers = {"Authorization": f"Bearer {self._secret}", "Content-Type": "application/msgpack"}
         body = msgspec.msgpack.encode(request)
         error: Exception | None = None
-        for _ in range(self.settings.attempts):
+        for _ in range(ATTEMPTS):
             try:
                 status, told = self._post(owner.address + PATH, body, headers, self.settings.timeout_seconds)
                 if status == HTTP_OK:
@@ -428,7 +438,7 @@ def forwarding_app(service: SegmentService, secret: str) -> Starlette:
     except ImportError as error:
         raise MissingExtra("forwarding needs Starlette: pip install 'accel-streams[server]'") from error
     known = checked_secret(secret)
-    most = service.settings.events_max
+    most = EVENTS_MAX
 
     def append(body: bytes) -> AppendReply | None:
         wanted = msgspec.msgpack.decode(body, type=AppendRequest)
@@ -502,7 +512,7 @@ def _endpoint(
         if not hmac.compare_digest(given, secret):
             return Response(status_code=401)
         async with asyncio.timeout(settings.timeout_seconds):
-            body = await _bounded_body(request, settings.body_bytes_max)
+            body = await _bounded_body(request, BODY_BYTES_MAX)
         if body is None:
             return Response(status_code=413)
         try:

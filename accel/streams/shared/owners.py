@@ -48,7 +48,7 @@ from accel.errors import (
     InvalidArgument,
     OwnerReplaced,
 )
-from accel.streams.settings import OWNER_LEASE_SECONDS_MAX, OwnersSettings
+from accel.streams.settings import OWNER_LEASE_SECONDS_MAX, ForwardingSettings
 from accel.system import Components
 from loaders.errors import DataConflict, TableMissing
 from loaders.lifetime import Closing, Lifetime
@@ -126,10 +126,10 @@ class OwnersTable:
         self,
         catalog: ObjectCatalog,
         *,
-        settings: OwnersSettings | None = None,
+        settings: ForwardingSettings | None = None,
     ) -> None:
         self._catalog = catalog
-        self.settings = settings or OwnersSettings()
+        self.settings = settings or ForwardingSettings()
 
     def now_ms(self) -> int:
         """Return milliseconds since 1970, by the clock to which leases are compared."""

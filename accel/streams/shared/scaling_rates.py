@@ -34,6 +34,15 @@ from accel.history.rules.segments import KeyRanges, SegmentRecord, split_range
 from accel.streams.rules.settings import ScalingSettings
 from loaders.settings import CLOCK_SKEW_SECONDS_MAX
 
+WINDOWS_SECONDS: Final = (120.0, 300.0, 600.0, 1200.0)
+"""The lengths of the windows over which rates are averaged."""
+
+HOT_FACTORS: Final = (5.0, 2.0, 1.25)
+"""One for each of the first windows: a segment with a rate above this multiple of the target is hot."""
+
+COLD_FACTOR: Final = 0.5
+"""A segment whose rates are below this multiple of the target in all windows is cold; a merged pair is not hot."""
+
 KIB: Final = 1024
 MILLISECONDS: Final = 1000
 ROWS_OF_A_MERGE: Final = 3
@@ -56,36 +65,36 @@ class SegmentRates:
     averages: tuple[float, ...]
 
     @classmethod
-    def begin(cls, now_seconds: float, total: int, settings: ScalingSettings) -> SegmentRates:
+    def begin(cls, now_seconds: float, total: int) -> SegmentRates:
         """Return the rates after the first sample."""
-        return cls(now_seconds, now_seconds, total, (0.0,) * len(settings.windows_seconds))
+        return cls(now_seconds, now_seconds, total, (0.0,) * len(WINDOWS_SECONDS))
 
     @property
     def measured_seconds(self) -> float:
         """The time from the first sample to the last one."""
         return self.at_seconds - self.since_seconds
 
-    def after(self, now_seconds: float, total: int, settings: ScalingSettings) -> SegmentRates:
+    def after(self, now_seconds: float, total: int) -> SegmentRates:
         """Return the rates after another sample; unchanged if no time passed, so that the next sample counts it all.
 
         If the total fell, it is from another counter, and the measurement begins again.
         """
         passed = now_seconds - self.at_seconds
         if total < self.total:
-            return SegmentRates.begin(now_seconds, total, settings)
+            return SegmentRates.begin(now_seconds, total)
         if passed <= 0:
             return self
         rate = (total - self.total) / passed
         averages = []
-        for average, window in zip(self.averages, settings.windows_seconds, strict=True):
+        for average, window in zip(self.averages, WINDOWS_SECONDS, strict=True):
             kept = math.exp(-passed / window)
             averages.append(average * kept + rate * (1 - kept))
         return SegmentRates(self.since_seconds, now_seconds, total, tuple(averages))
 
-    def rates(self, settings: ScalingSettings) -> tuple[float, ...]:
+    def rates(self) -> tuple[float, ...]:
         """Return the average of each window up to the length of the measurement, in units a second, shortest first."""
         measured = self.measured_seconds
-        known = zip(self.averages, settings.windows_seconds, strict=True)
+        known = zip(self.averages, WINDOWS_SECONDS, strict=True)
         return tuple(average / -math.expm1(-measured / window) for average, window in known if window <= measured)
 
 
@@ -101,22 +110,21 @@ class SegmentLoad(NamedTuple):
     is_cold: bool = False
 
 
-def load_of(rates: SegmentRates, target: float, settings: ScalingSettings) -> SegmentLoad:
+def load_of(rates: SegmentRates, target: float) -> SegmentLoad:
     """Return the change that the load of a segment requires.
 
     Args:
         rates: the rates of the segment.
         target: the target load of one segment, in the units of its rates; see `target_of`.
-        settings: define which segments are hot, and which are cold.
     """
-    known = rates.rates(settings)
+    known = rates.rates()
     if not known:
         return SegmentLoad()
-    hot = [rate for rate, factor in zip(known, settings.hot_factors, strict=False) if rate > factor * target]
+    hot = [rate for rate, factor in zip(known, HOT_FACTORS, strict=False) if rate > factor * target]
     if hot and known[0] > target:
         return SegmentLoad(parts=max(2, math.ceil(max(hot) / target)))
-    is_whole = len(known) == len(settings.windows_seconds)
-    return SegmentLoad(is_cold=is_whole and max(known) < settings.cold_factor * target)
+    is_whole = len(known) == len(WINDOWS_SECONDS)
+    return SegmentLoad(is_cold=is_whole and max(known) < COLD_FACTOR * target)
 
 
 def target_of(configuration: StreamConfiguration) -> float:

@@ -29,7 +29,15 @@ from accel.streams.acknowledgements import EventPlace
 from accel.streams.group_commit import EventSource
 from accel.streams.rules.routing import Events, first_events
 from accel.streams.segments_host import GiveBack, ObjectSegments
-from accel.streams.shared.forwarding import DEFAULT_FORWARDING, AppendRequest, CarryOutRequest, ForwardingClient, Status
+from accel.streams.shared.forwarding import (
+    BODY_BYTES_MAX,
+    DEFAULT_FORWARDING,
+    EVENTS_MAX,
+    AppendRequest,
+    CarryOutRequest,
+    ForwardingClient,
+    Status,
+)
 from accel.streams.shared.owners import _HERE, Owner, OwnersTable
 from accel.streams.writer_numbers import (
     EventLostError,
@@ -42,6 +50,12 @@ from loaders.threads import Threads
 
 HEAD_SIZE_BYTES: Final = 4096
 """Bytes reserved in a request for all fields except the events."""
+
+CONNECTIONS_MAX: Final = 16
+"""Limit of requests that a process has under way to other owners, one for each segment."""
+
+PAUSE_SECONDS: Final = 0.2
+"""The pause before the next request to the same owner."""
 
 T = TypeVar("T")
 
@@ -63,7 +77,7 @@ class SharedSegments:
         keeps: what has to live as long as a writer of these segments: the connection that closes the host.
 
     Threads: any; no lock is held over I/O. Requests of writers are made by threads of its own, at most
-    `ForwardingSettings.connections_max`, if the system of the host has a `wait`. Of the process that opened it.
+    `CONNECTIONS_MAX`, if the system of the host has a `wait`. Of the process that opened it.
 
     Attributes:
         own: the host; owners, client, keeps: as the arguments; settings: those of the client.
@@ -84,8 +98,7 @@ class SharedSegments:
         self._threads: Threads | None = None
         self._collects_seconds, self._collects_pause = 0.0, 0.25
         if host.system.wait is not None:
-            most = self.settings.connections_max
-            self._threads = Threads(most, "accel-forwarding", process_id=host.system.process_id)
+            self._threads = Threads(CONNECTIONS_MAX, "accel-forwarding", process_id=host.system.process_id)
 
     def __repr__(self) -> str:
         return f"SharedSegments({self.own!r})"
@@ -165,14 +178,14 @@ class SharedSegments:
             The errors of `find` and `ObjectSegments.held_at`.
         """
         system = self.own.system
-        deadline = system.timer() + self.owners.settings.lease_seconds + self.settings.pause_seconds
+        deadline = system.timer() + self.owners.settings.lease_seconds + PAUSE_SECONDS
         while True:
             try:
                 return self._progress_of(stream, segments, writer_id)
             except (OwnerUnreachable, ForwardInDoubt, CommitRefused):
                 if system.timer() >= deadline:
                     raise
-            system.sleep(self.settings.pause_seconds)
+            system.sleep(PAUSE_SECONDS)
 
     def _progress_of(self, stream: StreamName, segments: Segments, writer_id: bytes) -> Progress:
         owners, trouble = self.find(stream, segments.ids.tolist(), are_numbered=True)
@@ -258,7 +271,7 @@ class SharedSegments:
                 if system.timer() >= deadline:
                     raise
                 if not is_first:
-                    system.sleep(settings.pause_seconds)
+                    system.sleep(PAUSE_SECONDS)
                 is_first = False
                 asked = [self._has_asked(stream, node_id, error) for node_id in error.nodes]
                 if not all(asked):
@@ -426,7 +439,7 @@ class Forwarding:
                 self._fail_lane(lane.segment_id, error)
                 raise
             if not has_gone_on and self._system.wait is not None:
-                self._system.wait(self._stopped, self._shared.settings.pause_seconds)
+                self._system.wait(self._stopped, PAUSE_SECONDS)
 
     def _goes_on(self, lane: _Lane) -> bool:
         with self._lock:
@@ -465,10 +478,9 @@ class Forwarding:
         return True
 
     def _next(self, lane: _Lane) -> Events | None:
-        settings = self._shared.settings
         with self._lock:
             if lane.sent is None and lane.runs:
-                lane.sent = first_events(lane.runs, settings.events_max, settings.body_bytes_max // 2)
+                lane.sent = first_events(lane.runs, EVENTS_MAX, BODY_BYTES_MAX // 2)
             return lane.sent
 
     def _request(self, lane: _Lane, events: Events) -> AppendRequest:
@@ -477,7 +489,7 @@ class Forwarding:
         Raises:
             EventLostError: no event may be sent.
         """
-        most = self._shared.settings.body_bytes_max - HEAD_SIZE_BYTES
+        most = BODY_BYTES_MAX - HEAD_SIZE_BYTES
         if len(events.payloads[0]) > most:
             segment = f"{segment_text(lane.segment_id)}, which another owner has"
             found = len(events.payloads[0])

@@ -62,7 +62,7 @@ WORKS_MAX = 24
 
 QUICK = ReaderSettings(idle_seconds=0.005, reorder_wait_seconds=0.02)
 WRITER = StreamWriterSettings(wait_seconds=10.0, pause_seconds=0.005)
-FORWARDING = ForwardingSettings(pause_seconds=0.005, wait_seconds=10.0)
+FORWARDING = ForwardingSettings(wait_seconds=10.0)
 SETTINGS = ConnectionSettings(
     catalog=CatalogSettings(parallel_requests=2),
     scaling=ScalingSettings(is_on=False),

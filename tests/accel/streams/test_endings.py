@@ -32,6 +32,7 @@ from accel.errors import (
     StreamsReleased,
 )
 from accel.history.rules.transactions import TransactionStatus
+from accel.streams.shared import segments
 from loaders.errors import DataConflict, TableMissing
 from tests.accel.streams.endings import (
     FAR,
@@ -50,6 +51,12 @@ PAGE: Final = Path(__file__).parents[3] / "docs" / "explanation" / "order.md"
 Errors = tuple[type[BaseException], ...]
 DONE: Final = "done"
 REFUSED: Final = "refused"
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of those who send events to other owners."""
+    monkeypatch.setattr(segments, "PAUSE_SECONDS", 0.005)
 
 
 class Plan(NamedTuple):

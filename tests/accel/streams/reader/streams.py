@@ -19,6 +19,7 @@ from accel.streams.segments_host import ObjectSegments
 from accel.streams.settings import SegmentsSettings
 from accel.system import SYSTEM, Components
 from loaders.store import ObjectStore
+from tests.accel.streams.writer.world import with_moves
 
 NODE = 4
 SCOPE, NAME = "shop", "orders"
@@ -111,13 +112,13 @@ def shop(
 ) -> Iterator[Shop]:
     """A new stream in an empty store."""
     ObjectCatalog.init(store, FormatRecord(namespace="reading", stream_buckets=4))
-    settings = SegmentsSettings(linger_seconds=linger_seconds, move_records_min=3, moved_records_max=4)
+    settings = SegmentsSettings(linger_seconds=linger_seconds)
     with (
         ObjectCatalog.open(store, settings=CatalogSettings(parallel_requests=2)) as catalog,
         ObjectSegments(catalog, store, NODE, settings=settings, system=system) as host,
         ReadAccelerator(catalog.images(), store) as accelerator,
     ):
-        streams = StreamStore.open(store, host=host)
+        streams = StreamStore.open(store, host=with_moves(host, (3, 4)))
         streams.create_scope(SCOPE)
         wanted = StreamConfiguration(min_segments=1, offset_unit=unit)
         stream = streams.create_stream(SCOPE, NAME, wanted, int(SYSTEM.clock() * 1000), segments=segments)

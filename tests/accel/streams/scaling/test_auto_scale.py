@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from itertools import count, islice, pairwise
+from unittest.mock import patch
 
 import pytest
 
@@ -18,6 +20,7 @@ from accel.streams.connection import connect
 from accel.streams.rules.settings import ScalingSettings
 from accel.streams.segments_host import ObjectSegments
 from accel.streams.settings import ConnectionSettings, StreamWriterSettings
+from accel.streams.shared import auto_scale, scaling_rates
 from accel.streams.shared.auto_scale import AutoScaler, AutoScaleStats
 from accel.streams.writer import StreamWriter
 from accel.testing import Crash, CrashStore, Fault, FaultStore
@@ -27,19 +30,33 @@ from tests.accel.streams.writer.world import HISTORY, NAME, NODE, SMALL, Process
 from tests.examples import examples
 
 OTHER = NODE + 1
-QUICK = ScalingSettings(
-    tick_seconds=30.0,
-    windows_seconds=(60.0, 120.0),
-    hot_factors=(2.0, 1.25),
-    young_seconds=60.0,
-    cooldown_seconds=60.0,
-)
-"""As by default, in a tenth of the time: the longest window is 2 minutes."""
+QUICK = ScalingSettings(young_seconds=60.0, cooldown_seconds=60.0)
+TICK = 30.0
 PATIENT = StreamWriterSettings(pause_seconds=2.0)
-TICK = QUICK.tick_seconds
 EVENTS = ScalingPolicy(ScalingKind.EVENTS, 1, 4)
 TARGET = int(TICK)
 """Events of one tick at which one segment has its wanted load."""
+
+
+@contextmanager
+def measuring(tick_seconds: float, look_seconds: float, windows_seconds: tuple[float, float]) -> Iterator[None]:
+    """Rates are measured over other times."""
+    with (
+        patch.multiple(auto_scale, TICK_SECONDS=tick_seconds, LOOK_SECONDS=look_seconds),
+        patch.multiple(scaling_rates, WINDOWS_SECONDS=windows_seconds, HOT_FACTORS=(2.0, 1.25)),
+    ):
+        yield
+
+
+def quickly() -> AbstractContextManager[None]:
+    """As by default, in a tenth of the time: the longest window is 2 minutes."""
+    return measuring(TICK, auto_scale.LOOK_SECONDS, (60.0, 120.0))
+
+
+@pytest.fixture(autouse=True)
+def quick() -> Iterator[None]:
+    with quickly():
+        yield
 
 
 def bucket(segments: int = 1, scaling: ScalingPolicy = EVENTS, least: int = 1) -> World:
@@ -181,7 +198,7 @@ def test_failures_are_counted_and_tried_again_later(fault: Fault) -> None:
     with world.process(faults) as process:
         load = Load(world, process)
         load.run(3, 4 * TARGET)
-        world.seconds += QUICK.look_seconds
+        world.seconds += auto_scale.LOOK_SECONDS
         faults.schedule(*[fault] * 100)
         process.scaling.step()
         faults.clear()
@@ -218,7 +235,7 @@ def hot(world: World, process: Process) -> Load:
 def writes_of_a_scale() -> tuple[int, int]:
     world = bucket()
     counted = CrashStore(world.store, None)
-    with world.process(counted) as process:
+    with quickly(), world.process(counted) as process:
         load = hot(world, process)
         first = counted.writes
         while not stats(process).scales:
@@ -357,16 +374,8 @@ def test_steps_are_taken_beside_the_callers_until_the_host_is_stopped() -> None:
 
 def test_a_connected_process_scales_by_itself() -> None:
     """Writes until it has; how long that takes is nobody's business."""
-    hasty = ScalingSettings(
-        tick_seconds=0.02,
-        look_seconds=0.02,
-        windows_seconds=(0.1, 0.2),
-        hot_factors=(2.0, 1.25),
-        young_seconds=0,
-        cooldown_seconds=0,
-    )
-    settings = ConnectionSettings(scaling=hasty)
-    with connect(MemoryStore(), create=True, settings=settings) as streams:
+    settings = ConnectionSettings(scaling=ScalingSettings(young_seconds=0, cooldown_seconds=0))
+    with measuring(0.02, 0.02, (0.1, 0.2)), connect(MemoryStore(), create=True, settings=settings) as streams:
         streams.create_scope(NAME[0])
         stream = streams.create_stream(*NAME, StreamConfiguration(scaling=EVENTS))
         writer = streams.writer(*NAME)

@@ -15,7 +15,11 @@ from accel.history.rules.scaling import ScaleRequest, scaled_epoch, with_request
 from accel.history.rules.segments import SegmentRecord, Segments, initial_ranges
 from accel.history.rules.states import StreamState
 from accel.streams.rules.settings import ScalingSettings
+from accel.streams.shared.auto_scale import TICK_SECONDS
 from accel.streams.shared.scaling_rates import (
+    COLD_FACTOR,
+    HOT_FACTORS,
+    WINDOWS_SECONDS,
     SegmentLoad,
     SegmentRates,
     WantedScale,
@@ -26,7 +30,7 @@ from accel.streams.shared.scaling_rates import (
 from tests.examples import examples
 
 DEFAULT = ScalingSettings()
-TICK = DEFAULT.tick_seconds
+TICK = TICK_SECONDS
 TARGET = 100
 MINUTE = 60
 LATER_MS = 10**9
@@ -42,13 +46,13 @@ def epoch(count: int, time_ms: int = 0) -> EpochRecord:
     return EpochRecord(0, 0, Segments.make(range(count), time_ms, ranges.starts, ranges.ends), time_ms)
 
 
-def measured(rates: Sequence[float], chosen: ScalingSettings = DEFAULT, tick: float = TICK) -> SegmentRates:
+def measured(rates: Sequence[float], tick: float = TICK) -> SegmentRates:
     """After ticks of these rates."""
     now, total = 5_000.0, 17.0
-    known = SegmentRates.begin(now, int(total), chosen)
+    known = SegmentRates.begin(now, int(total))
     for rate in rates:
         now, total = now + tick, total + rate * tick
-        known = known.after(now, int(total), chosen)
+        known = known.after(now, int(total))
     return known
 
 
@@ -75,37 +79,37 @@ TICKS = st.lists(st.tuples(st.floats(0.5, 400), st.integers(0, 10**9)), min_size
 @given(TICKS)
 def test_rates_are_weighted_means_of_all_ticks(ticks: list[tuple[float, int]]) -> None:
     now, total = 100.0, 3
-    known = SegmentRates.begin(now, total, DEFAULT)
+    known = SegmentRates.begin(now, total)
     for seconds, count in ticks:
         now, total = now + seconds, total + count
-        known = known.after(now, total, DEFAULT)
-    whole = [window for window in DEFAULT.windows_seconds if window <= now - 100.0]
-    assert known.rates(DEFAULT) == pytest.approx([naive(ticks, window) for window in whole], rel=1e-6, abs=1e-6)
+        known = known.after(now, total)
+    whole = [window for window in WINDOWS_SECONDS if window <= now - 100.0]
+    assert known.rates() == pytest.approx([naive(ticks, window) for window in whole], rel=1e-6, abs=1e-6)
 
 
 @settings(max_examples=examples(50), deadline=None)
 @given(st.floats(0, 10**6), st.lists(st.floats(1, 100), min_size=1, max_size=10))
 def test_a_steady_rate_is_the_rate_of_every_window_however_it_is_cut(rate: float, cuts: list[float]) -> None:
-    known, now = SegmentRates.begin(0.0, 0, DEFAULT), 0.0
+    known, now = SegmentRates.begin(0.0, 0), 0.0
     for _ in range(3):
         for seconds in (*cuts, 500.0):
             now += seconds
-            known = known.after(now, round(rate * now), DEFAULT)
-    assert known.rates(DEFAULT) == pytest.approx([rate] * len(known.rates(DEFAULT)), rel=1e-3, abs=2)
-    assert len(known.rates(DEFAULT)) == 4
+            known = known.after(now, round(rate * now))
+    assert known.rates() == pytest.approx([rate] * len(known.rates()), rel=1e-3, abs=2)
+    assert len(known.rates()) == 4
 
 
 def test_a_sample_without_time_is_counted_by_the_next_one() -> None:
-    begun = SegmentRates.begin(1.0, 5, DEFAULT)
-    assert begun.after(1.0, 9, DEFAULT) is begun
-    assert begun.after(301.0, 305, DEFAULT).rates(DEFAULT) == pytest.approx([1.0, 1.0])
+    begun = SegmentRates.begin(1.0, 5)
+    assert begun.after(1.0, 9) is begun
+    assert begun.after(301.0, 305).rates() == pytest.approx([1.0, 1.0])
 
 
 def test_a_counter_that_fell_is_another_one() -> None:
     begun = measured([50.0] * 200)
-    again = begun.after(begun.at_seconds + TICK, 0, DEFAULT)
-    assert again == SegmentRates.begin(begun.at_seconds + TICK, 0, DEFAULT)
-    assert again.rates(DEFAULT) == ()
+    again = begun.after(begun.at_seconds + TICK, 0)
+    assert again == SegmentRates.begin(begun.at_seconds + TICK, 0)
+    assert again.rates() == ()
 
 
 @pytest.mark.parametrize(
@@ -125,13 +129,13 @@ def test_a_counter_that_fell_is_another_one() -> None:
     ],
 )
 def test_what_is_hot_and_what_is_cold(minutes: float, rate: float, load: SegmentLoad) -> None:
-    assert load_of(steady(rate, minutes), TARGET, DEFAULT) == load
+    assert load_of(steady(rate, minutes), TARGET) == load
 
 
 def test_a_load_that_is_over_splits_nothing_and_its_end_is_not_cold_at_once() -> None:
     ticks = [10.0 * TARGET] * 60 + [0.0] * 60  # ten minutes each
-    assert load_of(measured(ticks), TARGET, DEFAULT) == SegmentLoad()
-    assert load_of(measured(ticks + [0.0] * 600), TARGET, DEFAULT).is_cold
+    assert load_of(measured(ticks), TARGET) == SegmentLoad()
+    assert load_of(measured(ticks + [0.0] * 600), TARGET).is_cold
 
 
 def test_kilobytes_are_1024_bytes() -> None:
@@ -228,9 +232,9 @@ class Simulation:
                 self.totals[segment.id] = total
                 known = self.rates.get(segment.id)
                 self.rates[segment.id] = (
-                    SegmentRates.begin(self.now_seconds, int(total), DEFAULT)
+                    SegmentRates.begin(self.now_seconds, int(total))
                     if known is None
-                    else known.after(self.now_seconds, int(total), DEFAULT)
+                    else known.after(self.now_seconds, int(total))
                 )
             if tick % 6 == 0:
                 self.look()
@@ -239,7 +243,7 @@ class Simulation:
         """What an owner does once a minute."""
         target = target_of(self.configuration)
         ids = self.current.segments.ids.tolist()
-        loads = {each: load_of(self.rates[each], target, DEFAULT) for each in ids}
+        loads = {each: load_of(self.rates[each], target) for each in ids}
         now_ms = int(self.now_seconds * 1000)
         scale = wanted_scale(self.current, loads, self.configuration, now_ms, DEFAULT)
         if scale is not None:
@@ -282,20 +286,13 @@ def test_a_hot_stream_is_split_to_its_target_and_merged_to_its_least_again() -> 
     assert stream.count == 1
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"windows_seconds": ()},
-        {"windows_seconds": (60.0, 30.0)},
-        {"windows_seconds": (0.0, 30.0)},
-        {"hot_factors": ()},
-        {"hot_factors": (5.0,) * 5},
-        {"hot_factors": (0.9,)},
-        {"cold_factor": 0.7},
-        {"segments_max": 2},
-        {"tick_seconds": 0},
-    ],
-)
-def test_settings_that_contradict_each_other_are_refused(wrong: dict[str, object]) -> None:
+def test_a_scale_too_small_to_split_a_segment_is_refused() -> None:
     with pytest.raises(ValueError, match="expected"):
-        ScalingSettings(**wrong)  # type: ignore[arg-type]  # as a caller may
+        ScalingSettings(segments_max=2)
+
+
+def test_windows_and_factors_fit_each_other() -> None:
+    """Also a pair of cold segments is not hot."""
+    assert list(WINDOWS_SECONDS) == sorted(set(WINDOWS_SECONDS))
+    assert len(HOT_FACTORS) <= len(WINDOWS_SECONDS)
+    assert min(HOT_FACTORS) >= 2 * COLD_FACTOR

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from accel.streams.settings import MOVED_RECORDS_MAX
-from accel.streams.time_index import PART_RECORDS_MAX
+from accel.streams.time_index import MOVED_RECORDS_MAX, PART_RECORDS_MAX
 from loaders.layout import time_part_key
 from loaders.store import MemoryStore
 from range_index.segment_times import NO_TOKEN, RECORD_SIZE_BYTES

@@ -19,6 +19,7 @@ from accel.history.store import Stream, StreamStore
 from accel.streams.aio import AsyncStreamWriter
 from accel.streams.rules.routing import KeyRouter, key_position
 from accel.streams.settings import ForwardingSettings, StreamWriterSettings
+from accel.streams.shared import forwarding, segments
 from accel.streams.shared.forwarding import (
     CARRY_OUT_PATH,
     PATH,
@@ -43,7 +44,7 @@ from tests.examples import examples
 SECRET = "a secret of the shop"  # noqa: S105 - of tests
 NODES = (4, 5)
 HALVES = [(0.0, 0.25), (0.25, 0.5)]
-SMALL = ForwardingSettings(events_max=3, wait_seconds=5.0)
+SMALL = ForwardingSettings(wait_seconds=5.0)
 QUICK = StreamWriterSettings(wait_seconds=5.0, pause_seconds=0.2)
 Trouble = Callable[[str], None]
 
@@ -106,6 +107,12 @@ class Network:
     def client(self, *addresses: str) -> ForwardingClient:
         known = addresses or tuple(f"http://node-{node_id}" for node_id in NODES)
         return ForwardingClient(known, SECRET, settings=SMALL, send=self.send)
+
+
+@pytest.fixture(autouse=True)
+def small_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests of three events."""
+    monkeypatch.setattr(segments, "EVENTS_MAX", 3)
 
 
 @pytest.fixture
@@ -451,11 +458,13 @@ def test_each_event_has_a_future_that_tells_its_place_wherever_it_went(network: 
     second.die()
 
 
-def test_an_event_that_cannot_be_sent_fails_alone(world: World, peers: tuple[Peer, Peer]) -> None:
+def test_an_event_that_cannot_be_sent_fails_alone(
+    world: World, peers: tuple[Peer, Peer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segments, "BODY_BYTES_MAX", 10_000)
     first, _ = peers
     keys = {segment_id: f"key-{at}" for at in range(60) for segment_id in [routed(first, f"key-{at}")]}
-    settings = ForwardingSettings(body_bytes_max=10_000, wait_seconds=5.0)
-    client = ForwardingClient(["http://node-5"], SECRET, settings=settings, send=first.network.send)
+    client = ForwardingClient(["http://node-5"], SECRET, settings=SMALL, send=first.network.send)
     with StreamWriter(*first.shared(client), settings=QUICK) as writer:
         large = [writer.write(bytes(20_000), keys[segment_id]) for segment_id in (0, 2)]
         small = [writer.write(b"small", keys[segment_id]) for segment_id in (0, 2)]
@@ -646,10 +655,13 @@ def ask(app: Any, body: bytes, secret: str = SECRET, method: str = "POST", path:
     return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
 
 
-def test_the_route_takes_events_of_those_who_have_the_secret(world: World, peers: tuple[Peer, Peer]) -> None:
+def test_the_route_takes_events_of_those_who_have_the_secret(
+    world: World, peers: tuple[Peer, Peer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forwarding, "EVENTS_MAX", 3)
+    monkeypatch.setattr(forwarding, "BODY_BYTES_MAX", 5_000)
     _, second = peers
-    settings = ForwardingSettings(events_max=3, body_bytes_max=5_000)
-    service = SegmentService(second.process.host, second.registration.owner.token, settings=settings)
+    service = SegmentService(second.process.host, second.registration.owner.token)
     app = forwarding_app(service, SECRET)
     body = msgspec.msgpack.encode(request_of(second, 0, b"a"))
     assert ask(app, body, "another")[0] == 401

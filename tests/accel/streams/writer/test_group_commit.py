@@ -27,6 +27,7 @@ from accel.errors import (
 )
 from accel.history.rules.configuration import OffsetUnit
 from accel.history.store import Stream
+from accel.streams import uploads
 from accel.streams.acknowledgements import EventPlace, WriteFuture
 from accel.streams.aio import AsyncStreamWriter
 from accel.streams.rules.routing import KeyRouter, key_position
@@ -472,9 +473,10 @@ def test_an_object_of_another_system_ends_a_session_that_uploads_in_its_callers_
     assert world.payloads() == [b"0"]
 
 
-def test_an_outage_is_told_to_who_flushes_and_ends_by_itself(world: World) -> None:
+def test_an_outage_is_told_to_who_flushes_and_ends_by_itself(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     faults = FaultStore(world.store)
-    with world.process(faults, SegmentsSettings(commit_attempts=1)) as process:
+    monkeypatch.setattr(uploads, "COMMIT_ATTEMPTS", 1)
+    with world.process(faults) as process:
         writer = process.writer()
         writer.write(b"0", b"a").result(LONG)
         faults.schedule(*[Fault.SLOW_DOWN] * 10_000)
@@ -621,15 +623,18 @@ def check_order(world: World) -> None:
 
 
 @pytest.mark.parametrize("seed", range(examples(10)))
-def test_with_any_faults_each_event_is_there_once_in_order_and_each_future_tells_its_place(seed: int) -> None:
+def test_with_any_faults_each_event_is_there_once_in_order_and_each_future_tells_its_place(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = World()
     world.create()
     world.work_beside()
     broken = FaultStore(world.store, rng=random.Random(seed), probabilities=dict.fromkeys(Fault, 0.03))
     passing = [None] * 100_000
     broken.schedule(*passing)
-    bounds = SegmentsSettings(commit_attempts=2, move_records_min=2, uploads_at_once=3, linger_seconds=0)
-    with world.process(broken, bounds) as process:
+    bounds = SegmentsSettings(uploads_at_once=3, linger_seconds=0)
+    monkeypatch.setattr(uploads, "COMMIT_ATTEMPTS", 2)
+    with world.process(broken, bounds, moves=(2, 100)) as process:
         writer = process.writer()
         broken.clear()
         futures = []

@@ -10,12 +10,12 @@ import pytest
 
 from accel.streams.settings import SegmentsSettings, StreamWriterSettings
 from accel.streams.writer import StreamWriter
-from tests.accel.streams.writer.world import Process, World
+from tests.accel.streams.writer.world import MOVES, Process, World
 from tests.examples import examples
 
 KEYS = 7
 SETTINGS = StreamWriterSettings(batch_events_max=4, batch_bytes_max=60)
-BOUNDS = SegmentsSettings(batch_bytes=300, move_records_min=3, moved_records_max=2)
+BOUNDS = SegmentsSettings(batch_bytes=300)
 
 
 class Life:
@@ -32,7 +32,7 @@ class Life:
         self.start()
 
     def start(self) -> None:
-        self.process: Process = self.world.start(settings=BOUNDS)
+        self.process: Process = self.world.start(settings=BOUNDS, moves=MOVES)
         self.process.stream().recover()
         self.writer: StreamWriter = self.process.writer(SETTINGS)
 

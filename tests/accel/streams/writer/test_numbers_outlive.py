@@ -24,6 +24,7 @@ from accel.streams.rules.routing import key_position
 from accel.streams.segment_directory import SegmentDirectory
 from accel.streams.segments_host import ObjectSegments
 from accel.streams.settings import SegmentsSettings
+from accel.streams.time_index import MOVED_RECORDS_MAX
 from accel.streams.writer import StreamWriter
 from accel.streams.writer_numbers import REPEATED
 from loaders.store import MemoryStore
@@ -328,7 +329,7 @@ def crowded(monkeypatch: pytest.MonkeyPatch) -> World:
     """A stream whose numbers are in no list and no checkpoint, but whose times are: nobody reads its data for these."""
     world = World(MemoryStore())
     world.create(1)
-    world.settings = SegmentsSettings(linger_seconds=5.0, move_records_min=1)
+    world.moves = 1, MOVED_RECORDS_MAX
     with world.process() as process:
         writer = writer_of(process)
         writer.write(b"0", b"key", number=0)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from accel.catalog import ObjectCatalog
 from accel.errors import CatalogWentBack, InvalidArgument, OwnerReplaced
-from accel.streams.settings import OwnersSettings
+from accel.streams.settings import ForwardingSettings
 from accel.streams.shared.owners import OWNER, Owner, OwnersTable
 from accel.testing import Crash, CrashStore, Fault, FaultStore
 from loaders.errors import CorruptObject, StoreError, TableError
@@ -20,7 +20,7 @@ from loaders.store.decorated import WRITES
 from tests.accel.streams.writer.world import CATALOG, World
 from tests.examples import examples
 
-LEASE = OwnersSettings(lease_seconds=15.0)
+LEASE = ForwardingSettings(lease_seconds=15.0)
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from accel.catalog.records import LIVE, STREAM_END, TIME_RECORD, Checkpoint, Nod
 from accel.catalog.session import KnownTimes, told_by_times
 from accel.compaction import compact, plan_compaction
 from accel.streams.settings import SegmentsSettings
+from accel.streams.time_index import MOVED_RECORDS_MAX
 from loaders.format import RecordBatch
 from loaders.store import CountingStore
 from tests.accel.compaction.world import all_of_it
@@ -32,16 +33,16 @@ def short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(world_module, "CATALOG", replace(CATALOG, checkpoint_commits=CHECKPOINT_COMMITS))
 
 
-def written(flushes: int, settings: SegmentsSettings, segments: int = 8) -> World:
+def written(flushes: int, moves: tuple[int, int] | None, segments: int = 8) -> World:
     """A stream with so many flushes of all segments; its process is dead."""
     world = World()
     world.create(segments)
-    flush(world, flushes, settings)
+    flush(world, flushes, moves)
     return world
 
 
-def flush(world: World, flushes: int, settings: SegmentsSettings) -> None:
-    with world.process(settings=settings) as process:
+def flush(world: World, flushes: int, moves: tuple[int, int] | None) -> None:
+    with world.process(settings=SegmentsSettings(), moves=moves) as process:
         writer = process.writer()
         for _ in range(flushes):
             writer.write_many(EVENTS)
@@ -49,10 +50,10 @@ def flush(world: World, flushes: int, settings: SegmentsSettings) -> None:
             writer.flush()
 
 
-def cost_of_restart(world: World, settings: SegmentsSettings) -> tuple[int, int]:
+def cost_of_restart(world: World, moves: tuple[int, int] | None) -> tuple[int, int]:
     """Requests of opening a writer in a new process, which then dies; and how many of them read data."""
     store = CountingStore(world.store)
-    with world.process(store, settings) as process:
+    with world.process(store, SegmentsSettings(), moves=moves) as process:
         stream = process.stream()
         store.reset()
         process.host.open_segments(NAME, stream.active_segments().ids.tolist())
@@ -60,31 +61,30 @@ def cost_of_restart(world: World, settings: SegmentsSettings) -> tuple[int, int]
     return counts.total.requests, counts.of("get_range").requests
 
 
-DEFAULTS = SegmentsSettings()
-MOVING = SegmentsSettings(move_records_min=5)
+MOVING = 5, MOVED_RECORDS_MAX
 
 
-@pytest.mark.parametrize("settings", [DEFAULTS, MOVING], ids=["in-memory", "moving"])
-def test_a_restart_costs_the_same_after_few_flushes_and_after_many(settings: SegmentsSettings) -> None:
+@pytest.mark.parametrize("moves", [None, MOVING], ids=["in-memory", "moving"])
+def test_a_restart_costs_the_same_after_few_flushes_and_after_many(moves: tuple[int, int] | None) -> None:
     costs = {}
     for flushes in (6, 2 * CHECKPOINT_COMMITS + 6):
-        world = written(flushes, settings)
-        costs[flushes] = [cost_of_restart(world, settings) for _ in range(2)]
+        world = written(flushes, moves)
+        costs[flushes] = [cost_of_restart(world, moves) for _ in range(2)]
         world.check_times()
     few, many = costs.values()
-    indexes = 0 if settings is DEFAULTS else 8  # the parts of each are listed, if a checkpoint says that there are some
+    indexes = 0 if moves is None else 8  # the parts of each are listed, if a checkpoint says that there are some
     assert set(few) == {(8 + 7, 0)}  # the stream of each segment, and the stream's own records
     assert set(many) == {(8 + indexes + 7, 0)}
 
 
 def test_objects_that_were_compacted_meanwhile_cost_nothing_more() -> None:
-    world = written(CHECKPOINT_COMMITS + 10, DEFAULTS)
-    before = cost_of_restart(world, DEFAULTS)
+    world = written(CHECKPOINT_COMMITS + 10, None)
+    before = cost_of_restart(world, None)
     with ObjectCatalog.open(world.store, settings=CATALOG, system=world.system) as catalog:
         assert compact(catalog, plan_compaction(catalog, all_of_it())).rewritten_objects > CHECKPOINT_COMMITS
-    assert cost_of_restart(world, DEFAULTS) == before
-    flush(world, 2, DEFAULTS)
-    assert cost_of_restart(world, DEFAULTS) == before
+    assert cost_of_restart(world, None) == before
+    flush(world, 2, None)
+    assert cost_of_restart(world, None) == before
     world.check_times()
 
 
@@ -92,7 +92,7 @@ def test_times_take_no_request_of_a_flush() -> None:
     world = World()
     world.create(8)
     store = CountingStore(world.store)
-    with world.process(store, DEFAULTS) as process:
+    with world.process(store, SegmentsSettings()) as process:
         writer = process.writer()
         writer.write_many(EVENTS)
         writer.flush()
@@ -107,8 +107,8 @@ def test_times_take_no_request_of_a_flush() -> None:
 
 
 def test_sealed_segments_leave_the_checkpoint() -> None:
-    world = written(5, DEFAULTS, segments=2)
-    with world.process(settings=DEFAULTS) as process:
+    world = written(5, None, segments=2)
+    with world.process(settings=SegmentsSettings()) as process:
         stream = process.stream()
         stream.scale(stream.active_segments().ids.tolist(), [(0.0, 1.0)])
         writer = process.writer()
@@ -177,26 +177,26 @@ def test_what_a_list_has_not_is_read_from_the_data_once(
     of_list: Callable[[Rows], Rows], of_checkpoint: Callable[[Rows], Rows], flushes: int
 ) -> None:
     """As after a release that leaves times out of what it writes, or after appends without them."""
-    world = written(flushes, DEFAULTS, segments=2)
+    world = written(flushes, None, segments=2)
     edit(world, of_list, of_checkpoint)
-    assert cost_of_restart(world, DEFAULTS)[1] > 0
-    assert cost_of_restart(world, DEFAULTS)[1] == 0
+    assert cost_of_restart(world, None)[1] > 0
+    assert cost_of_restart(world, None)[1] == 0
     world.check_times()
     flush(world, 2, MOVING)
     world.check_times()
 
 
 def test_appends_of_a_session_without_times_are_found() -> None:
-    world = written(9, DEFAULTS, segments=1)
-    with world.process(settings=DEFAULTS) as process:
+    world = written(9, None, segments=1)
+    with world.process(settings=SegmentsSettings()) as process:
         stream_id = process.stream().segment_stream(0)
     with ObjectCatalog.open(world.store, settings=CATALOG, system=world.system) as catalog:
         node = catalog.open_node(NODE)
         batch = batches_of(world, stream_id)[-1]
         node.upload({stream_id: [replace(batch, base_offset=batch.end_offset, epoch=node.session_number)]})
-    assert cost_of_restart(world, DEFAULTS)[1] > 0
-    assert cost_of_restart(world, DEFAULTS)[1] == 0
-    flush(world, 3, DEFAULTS)
+    assert cost_of_restart(world, None)[1] > 0
+    assert cost_of_restart(world, None)[1] == 0
+    flush(world, 3, None)
     world.check_times()
 
 
@@ -271,7 +271,7 @@ def cost_of_session(world: World) -> tuple[dict[str, int], dict[int, int | None]
 
 
 def test_a_session_opens_no_object_whose_commit_tells_where_its_streams_end() -> None:
-    shards, told = world_module.FORMAT.stream_buckets, written(CHECKPOINT_COMMITS + 5, DEFAULTS)
+    shards, told = world_module.FORMAT.stream_buckets, written(CHECKPOINT_COMMITS + 5, None)
     requests, ends = cost_of_session(told)
     # The directory, the list, the counter, the checkpoint and the shards; the list, and shards that have its streams.
     assert requests == {"get": 4 + shards, "put": 1 + shards}
@@ -283,7 +283,7 @@ def test_a_session_opens_no_object_whose_commit_tells_where_its_streams_end() ->
 
 
 def test_objects_that_tell_nothing_or_not_all_are_opened() -> None:
-    world = written(3, DEFAULTS, segments=2)
+    world = written(3, None, segments=2)
     with ObjectCatalog.open(world.store, settings=CATALOG, system=world.system) as catalog:
         node = catalog.open_node(NODE)
         ends = {stream_id: end for stream_id in range(20) if (end := node.end(stream_id)) is not None}

@@ -25,6 +25,7 @@ from accel.errors import (
 )
 from accel.history.rules.configuration import OffsetUnit
 from accel.history.rules.states import StreamState
+from accel.streams import uploads
 from accel.streams.open_segments import SegmentSealed
 from accel.streams.rules.events import HostClock
 from accel.streams.settings import SegmentsSettings, StreamWriterSettings
@@ -200,8 +201,8 @@ def test_writing_goes_on_through_scales_in_order_of_each_key() -> None:
 def test_many_threads_write_while_the_stream_is_scaled() -> None:
     world = World()
     world.create()
-    bounds = SegmentsSettings(batch_bytes=400, move_records_min=2)
-    with world.process(settings=bounds) as process, ThreadPoolExecutor(3) as threads:
+    bounds = SegmentsSettings(batch_bytes=400)
+    with world.process(settings=bounds, moves=(2, 100)) as process, ThreadPoolExecutor(3) as threads:
         settings = StreamWriterSettings(batch_events_max=3, wait_seconds=1e9)
 
         def write(thread: int) -> None:
@@ -341,11 +342,12 @@ def test_information_tells_where_durable_data_ends_and_the_least_value_of_what_f
 # Bounds, and stores that fail
 
 
-def test_memory_is_bounded_by_flushing_and_a_store_that_fails_stops_the_writer() -> None:
+def test_memory_is_bounded_by_flushing_and_a_store_that_fails_stops_the_writer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "COMMIT_ATTEMPTS", 1)
     world = World()
     world.create(segments=1)
     faults = FaultStore(world.store)
-    bounds = SegmentsSettings(batch_bytes=1000, commit_attempts=1)
+    bounds = SegmentsSettings(batch_bytes=1000)
     with world.process(faults, bounds) as process:
         writer = process.writer(StreamWriterSettings(batch_bytes_max=100))
         for number in range(100):
@@ -376,13 +378,16 @@ def refusal(writer: StreamWriter, payload: bytes) -> AccelError | None:
 
 
 @pytest.mark.parametrize("seed", range(examples(12)))
-def test_with_any_faults_each_event_is_there_once_when_a_flush_has_come_through(seed: int) -> None:
+def test_with_any_faults_each_event_is_there_once_when_a_flush_has_come_through(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = World()
     world.create()
     broken = FaultStore(world.store, rng=random.Random(seed), probabilities=dict.fromkeys(Fault, 0.04))
     passing = [None] * 10_000
     broken.schedule(*passing)
-    with world.process(broken, SegmentsSettings(commit_attempts=2, move_records_min=2)) as process:
+    monkeypatch.setattr(uploads, "COMMIT_ATTEMPTS", 2)
+    with world.process(broken, SegmentsSettings(), moves=(2, 100)) as process:
         writer = process.writer()
         broken.clear()
         number = 0

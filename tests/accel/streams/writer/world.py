@@ -34,18 +34,36 @@ NO_REPEATS = Settings(hedge_percent=0)
 """Second requests would wait by a real clock: seeded faults would not come in the same order."""
 QUICK_SECONDS = 0.0005
 """Pauses of processes that work beside their callers."""
-SMALL = SegmentsSettings(linger_seconds=5.0, move_records_min=3, moved_records_max=2)
-BESIDE = SegmentsSettings(move_records_min=3, moved_records_max=2)
+SMALL = SegmentsSettings(linger_seconds=5.0)
+BESIDE = SegmentsSettings()
+MOVES = 3, 2
+"""After so many records a time index is moved, and to objects of at most so many."""
+
+
+def with_moves(host: ObjectSegments, moves: tuple[int, int] | None = MOVES) -> ObjectSegments:
+    """Let the time indexes of a host be moved so early."""
+    if moves is not None:
+        host._segments.move_records_min, host._segments.moved_records_max = moves
+    return host
 
 
 class Process:
     """One process: a catalog, a session of the node, and its histories."""
 
-    def __init__(self, world: World, store: ObjectStore, settings: SegmentsSettings, node_id: int) -> None:
+    def __init__(
+        self,
+        world: World,
+        store: ObjectStore,
+        settings: SegmentsSettings,
+        node_id: int,
+        moves: tuple[int, int] | None = None,
+    ) -> None:
         system = world.system
         self.catalog = ObjectCatalog.open(store, settings=CATALOG, system=system)
         try:
-            self.host = ObjectSegments(self.catalog, store, node_id, settings=settings, system=system)
+            self.host = with_moves(
+                ObjectSegments(self.catalog, store, node_id, settings=settings, system=system), moves
+            )
         except BaseException:
             self.catalog.close()
             raise
@@ -84,6 +102,7 @@ class World:
         self.store: ObjectStore = MemoryStore() if store is None else store
         self.seconds = 1_000.0
         self.settings = SMALL
+        self.moves = MOVES
         self.scaling = ScalingSettings()
         self.on_sleep: Callable[[], object] = lambda: None
         numbers = count(1)
@@ -115,17 +134,31 @@ class World:
         self.on_sleep()
 
     def start(
-        self, store: ObjectStore | None = None, settings: SegmentsSettings | None = None, node_id: int = NODE
+        self,
+        store: ObjectStore | None = None,
+        settings: SegmentsSettings | None = None,
+        node_id: int = NODE,
+        moves: tuple[int, int] | None = None,
     ) -> Process:
-        """A new process, on this store or on one around it."""
-        return Process(self, store or self.store, settings or self.settings, node_id)
+        """A new process, on this store or on one around it; with other settings time indexes are moved as by default.
+
+        Args:
+            store, settings, node_id: those of the process.
+            moves: see `MOVES`.
+        """
+        moves = self.moves if settings is None else moves
+        return Process(self, store or self.store, settings or self.settings, node_id, moves)
 
     @contextmanager
     def process(
-        self, store: ObjectStore | None = None, settings: SegmentsSettings | None = None, node_id: int = NODE
+        self,
+        store: ObjectStore | None = None,
+        settings: SegmentsSettings | None = None,
+        node_id: int = NODE,
+        moves: tuple[int, int] | None = None,
     ) -> Iterator[Process]:
         """A new process, which dies in the end."""
-        started = self.start(store, settings, node_id)
+        started = self.start(store, settings, node_id, moves)
         try:
             yield started
         finally:
