@@ -7,7 +7,7 @@ that readers discard data that they cached in the lost time. `put-back` copies s
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import click
 
@@ -26,9 +26,8 @@ from accel.catalog.undo import (
     versions,
 )
 from accel.catalog.undo import undo as undo_commits
-from accel.cli.options import EXIT_FAILED, StoreChoice, command, end_with, store_options, yes_option
+from accel.cli.options import StoreChoice, command, store_options, yes_option
 from accel.rendering import Column, Output, Rendered, Shown, table_of, word
-from accel.repair.objects import PutBackOutcome, PutBackReport, put_back
 from accel.units import count_text, moment_text, size_text
 
 IDS_SHOWN_MAX = 20
@@ -193,49 +192,6 @@ def _shown_restore(plan: RestorePlan, generation: str, counters: dict[str, tuple
     lines.append(f"sessions                of {nodes} {'are' if generation else verb} fenced")
     done = f"generation {generation}: readers read the present state; open writers again"
     return Shown(data, (*lines, done if generation else "dry run: nothing was changed (--yes does it)"))
-
-
-@command(
-    "Restore lost or damaged objects from a copy; a dry run without --yes.",
-    "accel catalog put-back --from s3://copy/prefix --store s3://bucket/prefix",
-    "accel catalog put-back --from s3://copy/prefix --yes --store s3://bucket/prefix",
-    name="put-back",
-)
-@click.option("--from", "copy", metavar="URL", required=True, help="A copy of the store, with the same keys.")
-@yes_option()
-@store_options
-def put_back_command(*, copy: str, yes: bool, store: StoreChoice, output: Output) -> None:
-    """Restore live objects that are missing or damaged from a copy of the bucket.
-
-    All live objects are opened. An object is copied only if its size and checksum in the copy are those in the catalog.
-    Readable objects and keys below accel/ are not touched. Exits with 1 if an object could not be restored.
-    """
-    copied = replace(store, url=copy).open()
-    with ObjectCatalog.open(store.open()) as catalog, output.progress("looking") as tell:
-        report = put_back(catalog, copied, is_dry_run=not yes, progress=tell)
-    data = {
-        "dry_run": report.is_dry_run,
-        "objects": report.objects,
-        "found": [{**asdict(each), "outcome": each.outcome.value} for each in report.found],
-        "unchecked": report.unchecked,
-    }
-    output.show(Shown(data, _put_back_lines(report)))
-    left = len(report.found) - report.count(PutBackOutcome.PUT_BACK) + report.unchecked
-    end_with(EXIT_FAILED if left else 0)
-
-
-def _put_back_lines(report: PutBackReport) -> Iterator[str]:
-    for each in report.found:
-        may = "can be " if report.is_dry_run and each.outcome is PutBackOutcome.PUT_BACK else ""
-        yield f"object {each.object_id} at {each.key}: {may}{each.outcome.value}"
-        yield f"  found: {each.problem}"
-        if each.reason:
-            yield f"  why:   {each.reason}"
-    counted = [f"{number} {outcome.value}" for outcome in PutBackOutcome if (number := report.count(outcome))]
-    if report.unchecked:
-        counted.append(f"{report.unchecked} could not be read")
-    text = f"{count_text(report.objects, 'object')} read: {', '.join(counted) or 'nothing is missing or damaged'}"
-    yield f"dry run: {text} (--yes does it)" if report.is_dry_run and report.found else text
 
 
 def _history_counters(catalog: ObjectCatalog, least_stream_id: int) -> dict[str, tuple[int | None, int]]:

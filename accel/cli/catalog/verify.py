@@ -1,7 +1,4 @@
-"""`accel catalog verify`: check the catalog of a bucket.
-
-`accel catalog sketch`: write missing sketches of the objects of a node's list, and correct wrong ones.
-"""
+"""`accel catalog verify`: check the catalog of a bucket."""
 
 from __future__ import annotations
 
@@ -9,20 +6,12 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-import click
-
-from accel.catalog import ObjectCatalog
-from accel.catalog.edges import NODE_ID_MAX
 from accel.catalog.problems import Severity
 from accel.catalog.verify import NOT_LOOKED_AT, Verdict, Verification
 from accel.cli.engines import Engine, engine_options
 from accel.cli.objects.verify import EXIT_PROBLEMS
-from accel.cli.options import StoreChoice, command, end_with, log_option, store_options, yes_option
-from accel.cli.stream.repair import show_repair
+from accel.cli.options import command, end_with, log_option, store_options
 from accel.rendering import Output, Shown
-from accel.repair.catalog import THE_CATALOG, repair
-from accel.repair.lost_objects import GivenUp, give_up
-from accel.repair.sketches import SketchReport, sketch_list
 from accel.units import age_text, count_text, size_text
 
 SHOWN_MAX = 100
@@ -78,16 +67,16 @@ def _lines(verification: Verification, requests: int, bytes_read: int) -> Iterat
         is_damage = problem.severity is Severity.DAMAGE
         yield f"{problem.kind.upper() if is_damage else problem.kind:<14}{problem.where}"
         yield f"              expected {problem.expected}, found {problem.found}"
-    yield from _left_out(len(verification.problems), SHOWN_MAX, "problems")
+    yield from left_out(len(verification.problems), SHOWN_MAX, "problems")
     for unchecked in verification.unchecked[:SHOWN_MAX]:
         yield f"UNCHECKED     {unchecked.where}"
         yield f"              {unchecked.reason}"
-    yield from _left_out(len(verification.unchecked), SHOWN_MAX, "things that could not be checked")
+    yield from left_out(len(verification.unchecked), SHOWN_MAX, "things that could not be checked")
     for orphan in verification.orphans[:ORPHANS_SHOWN_MAX]:
         what = f"object {orphan.object_id} at {orphan.key}"
         whose = ", not proven to be this catalog's" if orphan.is_ours is False else ""
         yield f"orphan        {what}: {size_text(orphan.size_bytes)}, {age_text(orphan.age_seconds)} old{whose}"
-    yield from _left_out(verification.counts["orphans"], ORPHANS_SHOWN_MAX, "orphans, not as old")
+    yield from left_out(verification.counts["orphans"], ORPHANS_SHOWN_MAX, "orphans, not as old")
     yield from (f"notice        {what}" for what in verification.notices)
     yield from (f"not looked at {what}" for what in NOT_LOOKED_AT)
     counts = verification.counts
@@ -110,101 +99,7 @@ def _verdict(verification: Verification) -> str:
     return f"{verdict}, {count_text(counts['orphans'], 'orphan')} of {size_text(counts['orphan_bytes'])}"
 
 
-def _left_out(count: int, shown: int, what: str) -> Iterator[str]:
+def left_out(count: int, shown: int, what: str) -> Iterator[str]:
+    """A line on what a list does not show."""
     if count > shown:
         yield f"              … and {count - shown} more {what}"
-
-
-IDS_SHOWN_MAX = 20
-
-
-@command(
-    "Rebuild the stream sketches of a node's objects; a dry run without --yes.",
-    "accel catalog sketch --node 4 --store s3://bucket",
-    "accel catalog sketch --node 4 --yes --store s3://bucket",
-)
-@click.option("--node", "node_id", type=click.IntRange(0, NODE_ID_MAX), required=True, help="The node of the list.")
-@yes_option()
-@store_options
-def sketch(*, node_id: int, yes: bool, store: StoreChoice, output: Output) -> None:
-    """Write a correct sketch of each object in a node's list: the streams that the object certainly does not hold.
-
-    An object has no sketch if its commit did not name its streams, or an older release wrote the list; lookups then
-    open it unnecessarily. A sketch that hides a stream of its object is damage, which `accel catalog verify` finds. The
-    command opens all live objects of the node; with --yes it writes the list once, if a sketch is to be changed.
-    """
-    with ObjectCatalog.open(store.open()) as catalog:
-        report = sketch_list(catalog, node_id, is_dry_run=not yes)
-        data = {"dry_run": not yes, **asdict(report)}
-        output.show(Shown(data, _sketch_lines(report, is_dry_run=not yes)))
-
-
-def _sketch_lines(report: SketchReport, *, is_dry_run: bool) -> Iterator[str]:
-    verb = "would be sketched" if is_dry_run else "sketched"
-    opened = count_text(report.objects, "object")
-    if not report.missing and not report.wrong:
-        yield f"node {report.node_id}: {opened} opened, and all sketches are correct: nothing to do"
-        return
-    yield f"node {report.node_id}: {opened} opened"
-    for ids, why in ((report.missing, "had no sketch"), (report.wrong, "had one that hides a stream")):
-        if ids:
-            shown = ", ".join(map(str, ids[:IDS_SHOWN_MAX])) + (", ..." if len(ids) > IDS_SHOWN_MAX else "")
-            yield f"  {count_text(len(ids), 'object')} {verb} that {why}: {shown}"
-    if is_dry_run:
-        yield "nothing was written: repeat it with --yes"
-
-
-@command(
-    "Rebuild keys of a catalog that can be derived from others; a dry run without --yes.",
-    "accel catalog repair --store s3://bucket",
-    "accel catalog repair --yes --store s3://bucket",
-    "accel catalog repair --give-up 1234 --store s3://bucket",
-    name="repair",
-)
-@click.option(
-    "--give-up",
-    "object_ids",
-    type=click.IntRange(min=0),
-    multiple=True,
-    metavar="OBJECT",
-    help="Only give up this object, which no copy of the bucket has; may be repeated.",
-)
-@yes_option("Write what can be rebuilt; without it nothing is changed.")
-@store_options
-def repair_command(*, object_ids: tuple[int, ...], yes: bool, store: StoreChoice, output: Output) -> None:
-    """Find keys of the catalog that cannot be read or are missing, and rebuild those that can be derived from others.
-
-    Derived keys are markers of tables, the copy of the choices, the directory of nodes, the counter of object ids,
-    checkpoints and kept versions. Lists and stream shards cannot be derived: they are named, and the command exits with
-    1. It may run at any time, and does not write keys that can be read.
-
-    --give-up shows the ranges of streams that are lost with an object of a node's list that cannot be read. With --yes
-    the object leaves the list, and readers of these ranges get an error that names the end of the hole.
-    """
-    with ObjectCatalog.open(store.open()) as catalog:
-        if object_ids:
-            given_up = give_up(catalog, object_ids, apply=yes)
-            data = {"dry_run": not yes, "given_up": [asdict(each) for each in given_up]}
-            output.show(Shown(data, _given_up_lines(given_up, is_dry_run=not yes)))
-            return
-        show_repair(repair(catalog, apply=yes), THE_CATALOG, output)
-
-
-def _given_up_lines(given_up: tuple[GivenUp, ...], *, is_dry_run: bool) -> Iterator[str]:
-    for each in given_up:
-        verb = "would be given up" if is_dry_run else "given up"
-        yield f"object {each.object_id} of node {each.node_id}, {size_text(each.size_bytes)}: {verb}"
-        yield f"  found: {each.reason}"
-        what = "lost" if each.is_exact else "lost at most"
-        for lost in each.lost[:SHOWN_MAX]:
-            end = (
-                f"{lost.end})"
-                if lost.end >= 0
-                else "its end), which is not known: later appends get these offsets again"
-            )
-            yield f"  {what}: stream {lost.stream_id}, offsets [{lost.start}, {end}"
-        yield from _left_out(len(each.lost), SHOWN_MAX, "ranges")
-        if not each.lost:
-            yield "  nothing that is kept is lost"
-    if is_dry_run:
-        yield "nothing was written: repeat it with --yes"

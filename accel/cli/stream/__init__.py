@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import click
 
-from accel.cli.groups import CommandGroup
+from accel.cli.groups import CommandGroup, LazyCommand
 from accel.cli.stream import (
     changes,
     events,
     history,
     reader_groups,
-    repair,
     streams,
 )
 
 groups_group = reader_groups.groups_group
 
 
-@click.group("stream", cls=CommandGroup)
+_LAZY = {
+    "repair": LazyCommand(
+        "accel.cli.repair:repair_stream", "Rebuild damaged records of a stream; a dry run without --yes."
+    )
+}
+
+
+@click.group("stream", cls=CommandGroup, lazy=_LAZY)
 def stream_group() -> None:
     """Create streams, show their history, and change them.
 
@@ -29,7 +35,7 @@ def stream_group() -> None:
 
 for command in (
     *(streams.create, streams.configure, streams.list_streams, streams.describe, events.write, events.read),
-    *(history.history, history.segments, history.cuts, history.retention, repair.repair),
+    *(history.history, history.segments, history.cuts, history.retention),
     *(changes.scale, changes.seal, changes.truncate, changes.recover, changes.delete, changes.requests),
 ):
     stream_group.add_command(command)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from accel.cli.stream import repair
+from accel.cli import repair
 from loaders.store import ObjectStore, open_store
 from tests.accel.cli.test_history_commands import Shop
 from tests.accel.cli.worlds import run
