@@ -623,8 +623,6 @@ class StoredRequest(msgspec.Struct, frozen=True):
         into_epoch: `COMMITTING_TXN`: the epoch whose segments take the data; otherwise 0.
         time_ms: `COMMITTING_TXN`: start of the first duplicate epoch, milliseconds since 1970; otherwise 0.
         is_manual: `SCALING`: whether a person requested it; otherwise true.
-        is_submitted: `SCALING`, `COMMITTING_TXN`: whether the record is stored in `epochTransition` or
-            `committingTxns`, which is emptied at the end.
     """
 
     workflow_id: bytes
@@ -638,7 +636,6 @@ class StoredRequest(msgspec.Struct, frozen=True):
     into_epoch: int = 0
     time_ms: int = 0
     is_manual: bool = True
-    is_submitted: bool = False
 
 
 def _convert_request(request: WorkflowRequest) -> StoredRequest:
@@ -658,10 +655,10 @@ def _convert_plan(plan: Plan) -> StoredRequest:
     empty = StoredRequest(b"", "", b"", is_kept=False, reason="", workflow="", record=b"")
     if isinstance(plan, ScalePlan):
         record = EPOCH_TRANSITION.encode(plan.transition)
-        own: dict[str, object] = {"is_manual": plan.is_manual, "is_submitted": plan.is_submitted}
+        own: dict[str, object] = {"is_manual": plan.is_manual}
     elif isinstance(plan, CommitPlan):
         record = COMMITTING_TRANSACTIONS.encode(plan.committing)
-        own = {"into_epoch": plan.into_epoch, "time_ms": plan.time_ms, "is_submitted": plan.is_submitted}
+        own = {"into_epoch": plan.into_epoch, "time_ms": plan.time_ms}
     elif isinstance(plan, TruncationPlan):
         record = TRUNCATION.encode(plan.record)
         own = {"base_id": _UUID.pack(plan.base_id)}
@@ -691,11 +688,11 @@ def _restore_plan(fields: StoredRequest, where: str) -> Plan:
     match ByName(StreamState).unpack(fields.workflow, ""):
         case StreamState.SCALING:
             transition = EPOCH_TRANSITION.decode(fields.record, where)
-            return ScalePlan(transition, is_manual=fields.is_manual, is_submitted=fields.is_submitted)
+            return ScalePlan(transition, is_manual=fields.is_manual)
         case StreamState.COMMITTING_TXN:
             committing = COMMITTING_TRANSACTIONS.decode(fields.record, where)
             into_epoch = checked_integer("an epoch", fields.into_epoch, 0, EPOCH_MAX)
-            return CommitPlan(committing, into_epoch, fields.time_ms, is_submitted=fields.is_submitted)
+            return CommitPlan(committing, into_epoch, fields.time_ms)
         case StreamState.TRUNCATING:
             return TruncationPlan(TRUNCATION.decode(fields.record, where), base_id)
         case StreamState.UPDATING:

@@ -37,11 +37,10 @@ from uuid import UUID
 
 from accel.errors import FormatError, IllegalState, OperationNotAllowed, StreamDeleted
 from accel.history.rules.configuration import HistoryLayout
-from accel.history.rules.epochs import NO_TRANSITION
 from accel.history.rules.requests import RequestStatus
 from accel.history.rules.retention import RetentionSet, shard_numbers
 from accel.history.rules.states import ACTIVE, StreamState, StreamStatus
-from accel.history.rules.transactions import NO_COMMIT, CommitOrder, TransactionStatus
+from accel.history.rules.transactions import CommitOrder, TransactionStatus
 from accel.history.rules.values import Integers, checked_numbers
 from accel.history.store import keys
 from accel.history.store.hosts import GivenSizes, NoHost
@@ -162,7 +161,6 @@ class Repairing:
         self._check_retention(findings)
         self._check_transactions(findings, is_at_rest=state in AT_REST)
         self._check_groups(findings)
-        self._check_workflows(findings, state)
         requests = self._check_requests(findings, status)
         if status.value is None:
             self._check_state(findings, status, epochs, requests)
@@ -321,23 +319,6 @@ class Repairing:
 
     # Workflows
 
-    def _check_workflows(self, findings: Findings, state: StreamState | None) -> None:
-        """Check records of workflows that are carried out step by step; without such a workflow they are empty."""
-        transition, committing = self._keys.transition(), self._keys.committing()
-        self._check_empty(findings, transition, NO_TRANSITION, state)
-        self._check_empty(findings, committing, NO_COMMIT, state)
-
-    def _check_empty(self, findings: Findings, key: TypedKey[T], empty: T, state: StreamState | None) -> None:
-        found = key.inspect()
-        if found.value is not None:
-            return
-        if state in AT_REST:
-            source = f"state {state.value}: no workflow has the stream; a stored plan must be requested again"
-            findings.rebuild(key, found, empty, source)
-        else:
-            held = "a state that cannot be read" if state is None else f"state {state.value}"
-            findings.lose(key, found, f"{_COPY}; with {held} it may contain the plan of a workflow")
-
     def _check_requests(self, findings: Findings, status: Inspected[StreamStatus]) -> str:
         """Check the requests; return why one of them may have the stream, or an empty text if none can."""
         owner = None if status.value is None else status.value.workflow_id
@@ -385,9 +366,7 @@ class Repairing:
             return
         sizes = self._recorded_sizes(epochs)
         if sizes == 0:
-            source = (
-                "no request, transition, commit or truncation is under way, and no active segment has a sealed size"
-            )
+            source = "no request or truncation is under way, and no active segment has a sealed size"
             findings.rebuild(key, found, ACTIVE, source)
         elif epochs.current is not None and sizes == len(epochs.current.segments):
             findings.rebuild(key, found, StreamStatus(StreamState.SEALED), "the sealed sizes of all active segments")
@@ -402,11 +381,6 @@ class Repairing:
         truncation = self._keys.truncation().inspect().value
         if truncation is None or truncation.updating:
             return "a truncation may be under way"
-        transition, committing = self._keys.transition().inspect().value, self._keys.committing().inspect().value
-        if transition is None or not transition.is_empty:
-            return "a scale may be under way"
-        if committing is None or not committing.is_empty:
-            return "a commit may be under way"
         return ""
 
     def _recorded_sizes(self, epochs: EpochsRepair) -> int:

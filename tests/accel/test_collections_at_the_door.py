@@ -63,7 +63,6 @@ CALLS: dict[str, Callable[[World, Any], object]] = {
     "StreamConfiguration": lambda world, value: world.stream.configure(value),
     "tags": lambda world, value: world.stream.configure(accel.StreamConfiguration(tags=value)),
     "a tag": lambda world, value: world.stream.configure(accel.StreamConfiguration(tags=(value,))),
-    "StreamState": lambda world, value: world.stream.set_state(value),
     "UUID: commit": lambda world, value: world.writer.commit_transaction(value),
     "UUID: abort": lambda world, value: world.writer.abort_transaction(value),
     "UUID: a request": lambda world, value: world.stream.scale_status(value),

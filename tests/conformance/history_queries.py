@@ -227,8 +227,6 @@ def everything(world: World, *, with_times: bool = True) -> dict[str, object]:
         "counts": [(each.splits, each.merges) for each in records],
         "times": times if with_times else None,
         "current": plain_epoch(stream.current_epoch()),
-        "transition": stream.workflows.scales.stored().value,
-        "committing": stream.workflows.commits.stored().value,
         "configuration": stream.configuration(),
         "sealed": {
             each: stream.workflows.epochs.sealed_epoch(each)

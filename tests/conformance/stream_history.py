@@ -10,7 +10,7 @@ from typing import Any
 
 from accel.errors import AccelError
 from accel.history.rules.configuration import StreamConfiguration
-from accel.history.rules.epochs import EpochTransition
+from accel.history.rules.epochs import NO_TRANSITION, EpochTransition
 from accel.history.rules.scaling import ScaleRequest
 from accel.history.rules.segments import KeyRanges
 from accel.history.rules.states import StreamState
@@ -18,6 +18,7 @@ from accel.history.rules.values import segment_text, transaction_epoch
 from accel.testing import Crash, CrashStore
 from loaders.store import ObjectStore
 from loaders.tables import Versioned
+from tests.conformance import steps
 from tests.conformance.history_queries import QUERIES, Args, cut_of, everything, ids_of, plain_commit
 from tests.conformance.history_world import SCOPE, STREAM, CallCounter, World
 from tests.conformance.report import Report, same
@@ -84,7 +85,7 @@ def _create(world: World, args: Args, store: ObjectStore) -> None:
     streams = world.streams(store)
     streams.create_scope(SCOPE)
     least: int = args.get("min_segments") or args["segments"]
-    streams.create_stream(
+    stream = streams.create_stream(
         SCOPE,
         STREAM,
         StreamConfiguration(min_segments=least),
@@ -92,6 +93,7 @@ def _create(world: World, args: Args, store: ObjectStore) -> None:
         segments=args["segments"],
         first_number=args.get("start_number", 0),
     )
+    steps.create(stream)
 
 
 def _config(world: World, args: Args, store: ObjectStore) -> None:
@@ -100,7 +102,7 @@ def _config(world: World, args: Args, store: ObjectStore) -> None:
 
 
 def _set_state(world: World, args: Args, store: ObjectStore) -> None:
-    world.stream(around=store).set_state(StreamState[args["state"]])
+    steps.set_state(world.stream(around=store), StreamState[args["state"]])
 
 
 def _request(args: Args) -> ScaleRequest:
@@ -109,32 +111,32 @@ def _request(args: Args) -> ScaleRequest:
 
 def _submit_scale(world: World, args: Args, store: ObjectStore) -> object:
     seen = world.remembered[args["etr"]] if "etr" in args else None
-    world.transition = world.stream(around=store).workflows.scales.submit(_request(args), seen)
+    world.transition = steps.submit_scale(world.stream(around=store), _request(args), seen)
     transition = world.transition.value
     ids, ranges = transition.new_ids.tolist(), transition.new_ranges
     return {segment_text(each): list(bounds) for each, bounds in zip(ids, ranges, strict=True)}
 
 
 def _get_etr(world: World, args: Args, store: ObjectStore) -> None:
-    world.remembered[args["as"]] = world.stream(around=store).workflows.scales.stored()
+    world.remembered[args["as"]] = steps.scale_key(world.stream(around=store)).get()
 
 
 def _kept(world: World) -> Versioned[EpochTransition]:
     if world.transition is None:
-        world.transition = world.stream().workflows.scales.stored()
+        world.transition = steps.scale_key(world.stream()).get()
     return world.transition
 
 
 def _start_scale(world: World, args: Args, store: ObjectStore) -> None:
-    scales = world.stream(around=store).workflows.scales
-    stored = scales.stored()
+    stream = world.stream(around=store)
+    stored = steps.scale_key(stream).get()
     seen = _kept(world) if stored.value.is_empty else stored
-    world.transition = scales.start(seen, is_manual=args.get("manual", True))
+    world.transition = steps.start_scale(stream, seen, is_manual=args.get("manual", True))
 
 
 def _create_new_epoch(world: World, args: Args, store: ObjectStore) -> None:
     del args
-    world.stream(around=store).workflows.scales.create_new_epoch(_kept(world).value)
+    steps.create_new_epoch(world.stream(around=store), _kept(world).value)
 
 
 def _old_segments_sealed(world: World, args: Args, store: ObjectStore) -> None:
@@ -144,17 +146,18 @@ def _old_segments_sealed(world: World, args: Args, store: ObjectStore) -> None:
 
 def _complete_scale(world: World, args: Args, store: ObjectStore) -> None:
     del args
-    world.stream(around=store).workflows.scales.complete(_kept(world).value)
+    steps.complete_scale(world.stream(around=store), _kept(world).value)
 
 
 def _reset_scale(world: World, args: Args, store: ObjectStore) -> None:
     del args
-    world.stream(around=store).workflows.scales.reset()
+    steps.reset_scale(world.stream(around=store))
 
 
 def _scale(world: World, args: Args, store: ObjectStore) -> None:
     stream = world.stream(cut_of(args.get("sizes", {})), store)
     stream.workflows.scales.run(_request(args), is_manual=args.get("manual", True))
+    steps.complete_scale(stream, NO_TRANSITION)  # who read it before the scale finds another version
 
 
 def _txn_create(world: World, args: Args, store: ObjectStore) -> int:
@@ -173,41 +176,44 @@ def _add_order(world: World, args: Args, store: ObjectStore) -> None:
 
 
 def _start_commit(world: World, args: Args, store: ObjectStore) -> object:
-    return plain_commit(world, world.stream(around=store).workflows.commits.start(args.get("limit")))
+    return plain_commit(world, steps.start_commit(world.stream(around=store), args.get("limit")))
 
 
 def _start_rolling(world: World, args: Args, store: ObjectStore) -> None:
-    world.stream(around=store).workflows.commits.start_rolling(args["active_epoch"])
+    steps.start_rolling(world.stream(around=store), args["active_epoch"])
 
 
 def _create_duplicates(world: World, args: Args, store: ObjectStore) -> None:
-    commits = world.stream(around=store).workflows.commits
-    commits.create_duplicate_epochs(commits.stored().value, args["time"], cut_of(args.get("txn_sizes", {})))
+    stream = world.stream(around=store)
+    committing = steps.commit_key(stream).get().value
+    stream.workflows.commits.create_duplicate_epochs(committing, args["time"], cut_of(args.get("txn_sizes", {})))
 
 
 def _complete_rolling(world: World, args: Args, store: ObjectStore) -> None:
-    commits = world.stream(around=store).workflows.commits
-    commits.complete_rolling(commits.stored().value, cut_of(args.get("active_sizes", {})))
+    stream = world.stream(around=store)
+    committing = steps.commit_key(stream).get().value
+    stream.workflows.commits.complete_rolling(committing, cut_of(args.get("active_sizes", {})))
 
 
 def _complete_commit(world: World, args: Args, store: ObjectStore) -> None:
     del args
-    commits = world.stream(around=store).workflows.commits
-    commits.complete(commits.stored().value)
+    steps.complete_commit(world.stream(around=store))
 
 
 def _commit(world: World, args: Args, store: ObjectStore) -> object:
     sizes = cut_of(args.get("txn_sizes", {})) | cut_of(args.get("active_sizes", {}))
-    return plain_commit(world, world.stream(sizes, store).commit(args["time"], args.get("limit")))
+    stream = world.stream(sizes, store)
+    done = steps.finish_commit(stream, args["time"]) or stream.commit(args["time"], args.get("limit"))
+    return plain_commit(world, done)
 
 
 def _start_truncation(world: World, args: Args, store: ObjectStore) -> None:
-    world.stream(around=store).workflows.truncations.start(cut_of(args["cut"]))
+    steps.start_truncation(world.stream(around=store), cut_of(args["cut"]))
 
 
 def _complete_truncation(world: World, args: Args, store: ObjectStore) -> None:
     del args
-    world.stream(around=store).workflows.truncations.complete()
+    steps.complete_truncation(world.stream(around=store))
 
 
 def _retention_add(world: World, args: Args, store: ObjectStore) -> None:

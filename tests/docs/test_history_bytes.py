@@ -68,8 +68,8 @@ def told_keys() -> set[str]:
 def test_the_keys_of_a_stream_are_those_of_the_page() -> None:
     block = Block(BlockKind.PART, 7, 1)
     names = {
-        *(keys.CREATION_TIME, keys.LAYOUT, keys.CONFIGURATION, keys.STATE, keys.TRANSITION),
-        *(keys.TRUNCATION, keys.COMMITTING, keys.COMMIT_ORDER, keys.CURRENT_EPOCH, keys.TIMES_ROOT),
+        *(keys.CREATION_TIME, keys.LAYOUT, keys.CONFIGURATION, keys.STATE),
+        *(keys.TRUNCATION, keys.COMMIT_ORDER, keys.CURRENT_EPOCH, keys.TIMES_ROOT),
         *(keys.RETENTION, keys.epoch_key(7), keys.chunk_key(7)),
         *(keys.times_key(block), keys.times_key(block._replace(kind=BlockKind.LEAF))),
         *(keys.sealed_epoch_key(7), keys.shard_key(7), keys.cut_key(7)),

@@ -47,7 +47,6 @@ class ScalePlan:
     Args:
         transition: the epoch, the segments to seal, and the new key ranges.
         is_manual: whether a person requested it; it then continues with duplicates that replaced its segments.
-        is_submitted: whether the transition is stored in the stream's key for it, which is emptied at the end.
 
     Raises:
         ValueError: the empty transition.
@@ -55,7 +54,6 @@ class ScalePlan:
 
     transition: EpochTransition
     is_manual: bool = True
-    is_submitted: bool = False
 
     def __post_init__(self) -> None:
         if self.transition.is_empty:
@@ -70,7 +68,6 @@ class CommitPlan:
         committing: the transactions; with the active epoch if the commit rolls from it.
         into_epoch: the epoch whose segments take the data, unless the commit rolls.
         time_ms: start of the first duplicate epoch of a rolling commit, milliseconds since 1970.
-        is_submitted: as in `ScalePlan`, for the key of a started commit.
 
     Raises:
         ValueError: no transactions, or a number below 0.
@@ -79,7 +76,6 @@ class CommitPlan:
     committing: CommittingTransactions
     into_epoch: int
     time_ms: int
-    is_submitted: bool = False
 
     def __post_init__(self) -> None:
         if self.committing.is_empty or self.into_epoch < 0 or self.time_ms < 0:

@@ -42,7 +42,7 @@ from typing import Final
 
 import numpy as np
 
-from accel.errors import IllegalState, ScaleConflict, ScaleInputInvalid, ScalePrecondition
+from accel.errors import ScaleConflict, ScaleInputInvalid, ScalePrecondition
 from accel.history.rules.configuration import SEGMENTS_MAX
 from accel.history.rules.epochs import (
     NO_EVENTS,
@@ -239,16 +239,6 @@ def after_start(
         if migrated is not None:
             return ScaleVerdict.MIGRATED, migrated
     return ScaleVerdict.DROPPED, NO_TRANSITION
-
-
-def refuse_dropped(verdict: ScaleVerdict, stored: EpochTransition) -> None:
-    """Raise an error for a dropped scale, after transition and state are reset.
-
-    Raises:
-        IllegalState: the scale was dropped.
-    """
-    if verdict is ScaleVerdict.DROPPED:
-        raise IllegalState(f"expected a scale of the current epoch, found epoch {stored.active_epoch}: dropped")
 
 
 def is_reached(transition: EpochTransition, record: EpochRecord) -> bool:

@@ -35,9 +35,6 @@ state and the id of the workflow that has the stream, so that a late process can
 stream that is being sealed stays SEALING while it commits transactions; the status contains the id of the present
 commit.
 
-A state without a workflow's id belongs to a workflow that its caller carries out step by step. A step to the same state
-is then always allowed.
-
 Threads: the records are immutable.
 
 Source: PDP-35 and the upstream system; docs/explanation/history.md, "Workflow ownership".
@@ -118,7 +115,7 @@ class StreamStatus:
 
     Args:
         state: the state of the stream.
-        workflow_id: the workflow that has the stream; None = none, or one that its caller carries out step by step.
+        workflow_id: the workflow that has the stream; None = none.
 
     Raises:
         ValueError: a workflow in a state without workflows.
@@ -151,8 +148,8 @@ def next_state(now: StreamState, wanted: StreamState) -> StreamState | None:
     return None if now is wanted else wanted
 
 
-def after_step_by_hand(now: StreamStatus, wanted: StreamState) -> StreamStatus | None:
-    """The status to write for a caller that carries a workflow out step by step; None if the stream has it already.
+def after_step(now: StreamStatus, wanted: StreamState) -> StreamStatus | None:
+    """The status to write for a step of no workflow; None if the stream has it already.
 
     Raises:
         OperationNotAllowed: the step is not allowed, or a workflow has the stream that only its own id ends.
@@ -166,7 +163,7 @@ def after_step_by_hand(now: StreamStatus, wanted: StreamState) -> StreamStatus |
 
 
 def with_workflow(now: StreamStatus, workflow: StreamState, workflow_id: UUID) -> StreamStatus:
-    """The status to write for a workflow that begins; a workflow that was carried out step by step gets an id.
+    """The status to write for a workflow that begins.
 
     A commit may begin while the stream is being sealed; the state then stays SEALING.
 
@@ -199,7 +196,7 @@ def after_seal_start(now: StreamStatus) -> StreamStatus | None:
     """
     if now.state in (StreamState.SEALING, StreamState.SEALED):
         return None
-    return after_step_by_hand(now, StreamState.SEALING)
+    return after_step(now, StreamState.SEALING)
 
 
 def after_seal_end(now: StreamStatus | None) -> StreamStatus | None:

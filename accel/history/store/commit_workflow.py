@@ -18,9 +18,6 @@
 A transaction is recorded as committed only when its data can be read. `accel.history.rules.transactions` defines T and
 N.
 
-A commit can also be carried out step by step, as PDP-32 describes: `start` stores the transactions, `start_rolling` the
-epoch from which the commit rolls, and `complete` empties the record. `run` and `recover` finish such a commit.
-
 Source: the upstream system; PDP-32.
 """
 
@@ -31,7 +28,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from accel.errors import NotInHistory, OperationNotAllowed
-from accel.history.rules.epochs import NO_EVENTS, EpochRecord
+from accel.history.rules.epochs import EpochRecord
 from accel.history.rules.requests import CommitPlan, WorkflowRequest
 from accel.history.rules.states import StreamState
 from accel.history.rules.transactions import (
@@ -49,7 +46,6 @@ from accel.history.store.epoch_store import EpochReading, EpochWriting
 from accel.history.store.ownership import Ownership
 from accel.history.store.parts import StreamParts
 from accel.history.store.transaction_store import TransactionStore
-from loaders.tables import Versioned
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,63 +66,27 @@ class CommitWorkflow:
     _transactions: TransactionStore
     _ownership: Ownership
 
-    def stored(self) -> Versioned[CommittingTransactions]:
-        """The commit that was started step by step, or the empty commit. 1 call."""
-        return self._parts.keys.committing().get()
-
-    def start(self, limit: int | None = None) -> CommittingTransactions:
-        """Store the next commit, step by step, unless one is stored; return it. Empty if there is nothing to commit.
-
-        Args:
-            limit: the maximum number of transactions; None = that of the settings.
-
-        Raises:
-            DataConflict: another process started a commit meanwhile.
-        """
-        if limit is not None:
-            limit = checked_integer("a limit", limit, 1)
-        versioned = self.stored()
-        order = self._transactions.order
-        if versioned.value.is_empty:
-            committing = order.next_commit(self._transactions.read_many, limit)
-            if committing.is_empty:
-                return committing
-            versioned = self._parts.keys.committing().write(committing, versioned)
-        order.remove(versioned.value.transaction_ids)
-        return versioned.value
-
-    def start_rolling(self, active_epoch: int) -> CommittingTransactions:
-        """Store the epoch from which the commit rolls. 2 calls.
-
-        Raises:
-            IllegalState: no commit is under way, or the commit rolls from another epoch.
-        """
-
-        def rolling(now: CommittingTransactions | None) -> CommittingTransactions | None:
-            return with_rolling(now or NO_COMMIT, active_epoch)
-
-        return self._parts.keys.committing().change(rolling).value
-
     def create_duplicate_epochs(
-        self, committing: CommittingTransactions, time_ms: int, sizes: Mapping[int, int], *, are_sealed: bool = False
+        self, committing: CommittingTransactions, time_ms: int, sizes: Mapping[int, int]
     ) -> None:
         """Write the records of both epochs of a rolling commit, and sizes, unless the stream has rolled already.
+
+        The segments of both epochs are sealed, so that their last events are known.
 
         Args:
             committing: the commit, which rolls.
             time_ms: milliseconds since 1970; ignored if another process has written the records.
             sizes: sizes of the segments of the first epoch, by id; a missing segment has size 0.
-            are_sealed: whether the segments of both epochs are sealed, so that their last events are known.
         """
         time_ms = checked_time("the time of a commit", time_ms)
         if is_rolled(committing, self._epochs.current()):
             return
-        last_events = self._writing.last_events if are_sealed else lambda _: NO_EVENTS
         active = self._epochs.epoch(_active_epoch(committing))
-        ended = last_events(active.segments.ids)
+        ended = self._writing.last_events(active.segments.ids)
         wanted = repeat_transaction_epoch(active, self._epochs.epoch(committing.epoch), time_ms, ended)
         merged = self._writing.write(wanted, active)
-        again = self._writing.write(repeat_active_epoch(active, merged, last_events(merged.segments.ids)), merged)
+        ended = self._writing.last_events(merged.segments.ids)
+        again = self._writing.write(repeat_active_epoch(active, merged, ended), merged)
         self._writing.seal_epochs(merged, active)
         self._writing.seal_epochs(again, merged)
         self._writing.write_sizes({segment_id: sizes.get(segment_id, 0) for segment_id in merged.segments.ids.tolist()})
@@ -141,11 +101,6 @@ class CommitWorkflow:
         active = self._epochs.epoch(_active_epoch(committing))
         self._writing.write_sizes({segment_id: sizes.get(segment_id, 0) for segment_id in active.segments.ids.tolist()})
         self._writing.advance(self._epochs.epoch(active.epoch + 2))
-
-    def complete(self, committing: CommittingTransactions) -> None:
-        """End all transactions of a commit that was started step by step, and empty its record."""
-        self._end_all(committing)
-        self._empty(committing)
 
     def run(self, time_ms: int | None = None, limit: int | None = None) -> CommittingTransactions:
         """Commit the next transactions, or finish the commit that is under way. After a crash, repeat the same call.
@@ -186,7 +141,6 @@ class CommitWorkflow:
         else:
             self._merge(self._epochs.epoch(plan.into_epoch), committing)
         self._end_all(committing)
-        self._empty(committing)
         self._ownership.end(request)
         self._writing.merge_times_after()
         return committing
@@ -197,23 +151,14 @@ class CommitWorkflow:
                 self._transactions.end(transaction_id)
         self._transactions.drop_epochs()
 
-    def _empty(self, committing: CommittingTransactions) -> None:
-        # An empty record is written again: a process that read it before this commit then finds another version.
-        ended = ((), committing.transaction_ids)
-        self._parts.keys.committing().change(
-            lambda now: NO_COMMIT if now is not None and now.transaction_ids in ended else None
-        )
-
     def _plan(self, time_ms: int, limit: int | None) -> CommitPlan | None:
-        stored = self.stored().value
-        order = self._transactions.order
-        committing = order.next_commit(self._transactions.read_many, limit) if stored.is_empty else stored
+        committing = self._transactions.order.next_commit(self._transactions.read_many, limit)
         if committing.is_empty:
             return None
         current = self._epochs.current()
         if not committing.is_rolling and needs_rolling(current, self._epochs.epoch(committing.epoch)):
             committing = with_rolling(committing, current.epoch) or committing
-        return CommitPlan(committing, current.epoch, time_ms, is_submitted=not stored.is_empty)
+        return CommitPlan(committing, current.epoch, time_ms)
 
     def _roll(self, committing: CommittingTransactions, time_ms: int) -> None:
         host, name = self._parts.host, self._parts.name
@@ -225,7 +170,7 @@ class CommitWorkflow:
             self._merge(merged, committing)
             merged_sizes = host.seal(name, merged.segments.ids)
             sizes = host.seal(name, active.segments.ids)
-            self.create_duplicate_epochs(committing, time_ms, merged_sizes, are_sealed=True)
+            self.create_duplicate_epochs(committing, time_ms, merged_sizes)
         else:
             sizes = host.seal(name, active.segments.ids)
         self.complete_rolling(committing, sizes)

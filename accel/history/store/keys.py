@@ -42,14 +42,13 @@ from uuid import UUID
 from accel.errors import CatalogDamaged, InvalidArgument
 from accel.history import records as forms
 from accel.history.rules.configuration import ConfigurationRecord, HistoryLayout
-from accel.history.rules.epochs import EpochRecord, EpochTransition, HistoryChunk
+from accel.history.rules.epochs import EpochRecord, HistoryChunk
 from accel.history.rules.requests import WorkflowRequest
 from accel.history.rules.retention import RetentionSet, StreamCutRecord, TruncationRecord
 from accel.history.rules.states import ScopeEntry, StreamEntry, StreamStatus
 from accel.history.rules.transactions import (
     ActiveTransaction,
     CommitOrder,
-    CommittingTransactions,
     CompletedTransaction,
 )
 from accel.history.rules.values import IdMap
@@ -77,9 +76,7 @@ CREATION_TIME: Final = "creationTime"
 LAYOUT: Final = "layout"
 CONFIGURATION: Final = "configuration"
 STATE: Final = "state"
-TRANSITION: Final = "epochTransition"
 TRUNCATION: Final = "truncation"
-COMMITTING: Final = "committingTxns"
 COMMIT_ORDER: Final = "commitOrder"
 CURRENT_EPOCH: Final = "currentEpochRecord"
 TIMES_ROOT: Final = "historyIndex"
@@ -347,17 +344,9 @@ class StreamKeys:
         prefix = REQUESTS_PREFIX
         return [UUID(key.removeprefix(prefix)) for key in self._metadata.keys(prefix)]
 
-    def transition(self) -> TypedKey[EpochTransition]:
-        """The scale that was submitted step by step."""
-        return self._key(TRANSITION, forms.EPOCH_TRANSITION)
-
     def truncation(self) -> TypedKey[TruncationRecord]:
         """The cut at which the stream begins."""
         return self._key(TRUNCATION, forms.TRUNCATION)
-
-    def committing(self) -> TypedKey[CommittingTransactions]:
-        """The commit that was started step by step."""
-        return self._key(COMMITTING, forms.COMMITTING_TRANSACTIONS)
 
     def commit_order(self) -> TypedKey[CommitOrder]:
         """Transactions in the order in which they are to be committed."""

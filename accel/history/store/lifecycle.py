@@ -2,7 +2,7 @@
 
     create     tables, creation time        the first process decides on the time; it is read back
                layout, configuration        sizes of chunks and shards; the stream's configuration
-               transition, truncation, commit, order of commits, retention, shard 0       all empty
+               truncation, order of commits, retention, shard 0                           all empty
                state CREATING
                epoch 0                      its segments are bound and created first; the record is read back
                transactions, history, time  as of every epoch
@@ -39,10 +39,10 @@ from uuid import UUID
 
 from accel.errors import IllegalState, InvalidArgument, NotInHistory, OperationNotAllowed
 from accel.history.rules.configuration import ConfigurationRecord, StreamConfiguration
-from accel.history.rules.epochs import NO_TRANSITION
 from accel.history.rules.requests import UpdatePlan, WorkflowRequest
 from accel.history.rules.retention import NO_TRUNCATION, RetentionSet, place_truncation
 from accel.history.rules.states import (
+    ACTIVE,
     CreationOutcome,
     StreamState,
     StreamStatus,
@@ -53,7 +53,7 @@ from accel.history.rules.states import (
     last_number,
     refuse_undeletable,
 )
-from accel.history.rules.transactions import NO_COMMIT, CommitOrder, TransactionStatus
+from accel.history.rules.transactions import CommitOrder, TransactionStatus
 from accel.history.rules.values import NOTHING, Integers
 from accel.history.store.commit_workflow import CommitWorkflow
 from accel.history.store.cut_reading import CutReading
@@ -100,7 +100,8 @@ class Creating:
         stored = self._create_records(wanted)
         self._create_epoch(segments or stored.min_segments, stored_ms, start_number)
         # Only from CREATING: a late process must not end a workflow that has begun since.
-        self._parts.leave_by_hand(StreamState.CREATING)
+        creating = StreamStatus(StreamState.CREATING)
+        self._parts.keys.state().change(lambda now: ACTIVE if now == creating else None)
         return creation_outcome(StreamState.CREATING, stored_ms, time_ms)
 
     def finish(self, start_number: int) -> None:
@@ -126,9 +127,7 @@ class Creating:
         keys = self._parts.keys
         keys.layout().create_if_absent(self._parts.store.settings.layout)
         stored = keys.configuration().create_if_absent(ConfigurationRecord(wanted)).value.configuration
-        keys.transition().create_if_absent(NO_TRANSITION)
         keys.truncation().create_if_absent(NO_TRUNCATION)
-        keys.committing().create_if_absent(NO_COMMIT)
         keys.commit_order().create_if_absent(CommitOrder())
         keys.retention().create_if_absent(RetentionSet())
         keys.shard(0).create_if_absent(NOTHING)

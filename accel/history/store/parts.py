@@ -19,13 +19,12 @@ import numpy as np
 
 from accel.errors import CatalogDamaged, HostMissing, InvalidArgument
 from accel.history.rules.configuration import DEFAULT_LAYOUT, HistoryLayout, ShardBy
-from accel.history.rules.states import ACTIVE, StreamState, StreamStatus, after_step_by_hand, start_number
+from accel.history.rules.states import StreamState, StreamStatus, start_number
 from accel.history.rules.transactions import COMMITTED_AT_ONCE_MAX
 from accel.history.rules.values import TIME_MS_END, checked_time
 from accel.history.store.hosts import GivenSizes, NoHost, SegmentHost, StreamName
 from accel.history.store.keys import (
     SEGMENT_STREAMS,
-    STATE,
     TRANSACTION_IDS,
     StreamIdentity,
     StreamKeys,
@@ -34,7 +33,6 @@ from accel.history.store.keys import (
 from accel.system import Components, measured
 from accel.units import milliseconds
 from loaders.backoff import DEFAULT_RETRY, Backoff
-from loaders.errors import DataNotFound
 from loaders.lifetime import Lazy
 from loaders.settings import CLOCK_SKEW_SECONDS_MAX, check_settings
 from loaders.tables import IdBlocks, RecordCache, Tables, Versioned
@@ -261,25 +259,6 @@ class StreamParts:
     def state(self) -> StreamState:
         """The state of the stream. One call. Raises as `status`."""
         return self.status().value.state
-
-    def set_state(self, wanted: StreamState) -> None:
-        """Move the stream to a state, for a caller that carries a workflow out step by step. 2 calls.
-
-        Raises:
-            OperationNotAllowed: the step is not allowed, or a workflow has the stream that only its own id ends.
-            DataNotFound: as `status`.
-        """
-
-        def step(now: StreamStatus | None) -> StreamStatus | None:
-            if now is None:
-                raise DataNotFound(self.stream.metadata_table, STATE, "expected a stream, found none")
-            return after_step_by_hand(now, wanted)
-
-        self.keys.state().change(step)
-
-    def leave_by_hand(self, workflow: StreamState) -> None:
-        """End a workflow that its caller carries out step by step, unless another workflow has the stream. 2 calls."""
-        self.keys.state().change(lambda now: ACTIVE if now == StreamStatus(workflow) else None)
 
     @property
     def has_host(self) -> bool:

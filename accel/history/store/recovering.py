@@ -6,9 +6,6 @@
     |------------------------------------------------|---------------------------------------------------------------|
     | state CREATING                                 | the creation is finished                                      |
     | a state with a workflow's id                   | the workflow's request is read, and carried out               |
-    | a state of a workflow without an id            | a transition, commit or truncation that was stored step by    |
-    |                                                | step is carried out; then the state is ACTIVE                 |
-    | such a stored step, and state ACTIVE           | it is carried out                                             |
     | state SEALING                                  | the stream is sealed                                          |
     | a request that waits, and a host               | it is carried out                                             |
     | a request that can have no effect any more     | it is erased                                                  |
@@ -44,7 +41,7 @@ from uuid import UUID
 
 from accel.errors import IllegalState, NotInHistory, OperationNotAllowed, ScaleConflict, ScalePrecondition, Sought
 from accel.history.rules.requests import REQUESTS_KEPT_MAX, RequestStatus, ScalePlan, WorkflowRequest
-from accel.history.rules.states import StreamState, StreamStatus
+from accel.history.rules.states import StreamState
 from accel.history.store.commit_workflow import CommitWorkflow
 from accel.history.store.cut_reading import CutReading
 from accel.history.store.epoch_store import EpochReading, EpochWriting
@@ -162,7 +159,7 @@ class Recovering:
         self.requested = Requested(parts, workflows, self.carry_out)
 
     def run(self) -> list[str]:
-        """Finish unfinished workflows; return their names. 12 calls if there are none.
+        """Finish unfinished workflows; return their names. 5 calls if there are none.
 
         Raises:
             OperationNotAllowed: other processes begin one workflow after the other.
@@ -173,7 +170,6 @@ class Recovering:
             self._workflows.creating.finish(self._parts.first_number())
             return ["create"]
         done = self._finish_owner()
-        done += [name for name, finish in self._by_hand() if finish()]
         done += self._carry_out_requests()
         self._workflows.writing.show(self._workflows.epochs.current())
         self._workflows.writing.merge_times()
@@ -214,53 +210,6 @@ class Recovering:
         }
         is_given_up = act[request.workflow](request) is False
         return f"{NAMES[request.workflow]}, given up" if is_given_up else NAMES[request.workflow]
-
-    # What was stored step by step
-
-    def _by_hand(self) -> list[tuple[str, Callable[[], bool]]]:
-        return [
-            ("scale", self._scale),
-            ("truncate", self._truncate),
-            ("commit", self._commit),
-            ("update", self._update),
-        ]
-
-    def _scale(self) -> bool:
-        if self._workflows.scales.stored().value.is_empty or self._is_sealed():
-            return self._left(StreamState.SCALING)
-        self._parts.require_host("scale")
-        with suppress(IllegalState):  # dropped: the stream has another epoch by now
-            self._workflows.scales.finish_submitted()
-        self._parts.leave_by_hand(StreamState.SCALING)
-        return True
-
-    def _truncate(self) -> bool:
-        if not self._workflows.epochs.truncation().updating:
-            return self._left(StreamState.TRUNCATING)
-        if self._is_sealed():
-            self._workflows.truncations.complete()
-            return True
-        self._parts.require_host("truncate")
-        return self._workflows.truncations.finish_begun()
-
-    def _commit(self) -> bool:
-        if self._workflows.commits.stored().value.is_empty:
-            return self._left(StreamState.COMMITTING_TXN)
-        self._workflows.commits.run()
-        return True
-
-    def _update(self) -> bool:
-        return self._left(StreamState.UPDATING)
-
-    def _is_sealed(self) -> bool:
-        return self._parts.state() is StreamState.SEALED
-
-    def _left(self, workflow: StreamState) -> bool:
-        """End a workflow without an id that has no other step left; return whether there was one."""
-        if self._parts.status().value != StreamStatus(workflow):
-            return False
-        self._parts.leave_by_hand(workflow)
-        return True
 
     # Requests
 

@@ -285,8 +285,8 @@ class RetentionWorkflow:
             return policy, None
         is_truncated = False
         begins: RetentionEntry | None = None
-        if state is StreamState.TRUNCATING or self._epochs.truncation().updating:
-            is_truncated = self._truncations.finish_begun()  # the last run may have died during its truncation
+        if state is StreamState.TRUNCATING:
+            is_truncated = self._truncations.finish_running()  # the last run may have died during its truncation
         tail, size = self._tail()
         # The time is read after the tail: all data before a cut is then at least as old as the cut's time.
         time_ms = self._parts.store.now_ms() if now_ms is None else now_ms

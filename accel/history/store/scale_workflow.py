@@ -3,19 +3,16 @@
     1 take                 the plan is the transition; state SCALING            see `ownership`
     2 create segments      each is bound to a stream of the object layer; then the host creates them
     3 seal                 the host seals the old segments and returns their sizes
-    4 create_new_epoch     records of the new epoch, which begins after their last events
+    4 write                records of the new epoch, which begins after their last events
     5 old_segments_sealed  sizes, the current epoch
-    6 complete, end        the transition's key is written again: no version of it outlives a scale; state ACTIVE
+    6 end                  state ACTIVE
 
 A request may wait for hours, and segments take events until step 3: so the time of the epoch is decided after it.
 
 `run` does all steps. A process without a host stores a request (`ask`), which any process with a host carries out
 (`carry_out_request`).
 
-A transition can also be submitted step by step, as PDP-32 describes: `submit` stores it while the stream is ACTIVE,
-`start` checks whether it is still valid, `complete` empties it. `run` and `recover` carry out a submitted transition.
-
-Calls of one scale that seals s segments and creates c: at most 28 + s + c, and 2 for each shard of sizes; also 2 for
+Calls of one scale that seals s segments and creates c: at most 25 + s + c, and 2 for each shard of sizes; also 2 for
 each block of ids, 1 if a part of the index of times becomes full, and 2 for each part of a leaf that becomes full.
 
 Source: PDP-32; the order of the checks: `accel.history.rules.scaling`.
@@ -35,11 +32,9 @@ from accel.history.rules.scaling import (
     ScaleRequest,
     ScaleVerdict,
     after_start,
-    is_outdated,
     needs_look,
     refuse_conflict,
     refuse_crowded,
-    refuse_dropped,
     scaled_epoch,
     splits_towards,
     was_carried_out,
@@ -49,7 +44,6 @@ from accel.history.rules.states import StreamState, refuse_uncreated
 from accel.history.store.epoch_store import EpochReading, EpochWriting
 from accel.history.store.ownership import Ownership
 from accel.history.store.parts import StreamParts
-from loaders.tables import Versioned
 
 SPLITS_MAX: Final = 100
 """Scales of one call that makes a stream reach its minimum; the next call continues."""
@@ -71,73 +65,6 @@ class ScaleWorkflow:
     _writing: EpochWriting
     _ownership: Ownership
 
-    def stored(self) -> Versioned[EpochTransition]:
-        """The transition that was submitted step by step, or the empty transition, and its version. 1 call."""
-        return self._parts.keys.transition().get()
-
-    def submit(
-        self, request: ScaleRequest, versioned: Versioned[EpochTransition] | None = None
-    ) -> Versioned[EpochTransition]:
-        """Store a transition, step by step; a repeated request returns the same transition.
-
-        5 calls, 1 more for a very large request.
-
-        Args:
-            request: the scale.
-            versioned: a transition that the caller read: the request is refused if the stored one changed since.
-
-        Raises:
-            DataConflict: another version of the transition is stored.
-            AccelError: as `accel.history.rules.scaling.with_request`.
-        """
-        key = self._parts.keys.transition()
-        state = self._parts.state()
-        versioned = versioned or key.get()
-        current = self._epochs.current()
-        try:
-            transition = with_request(request, state, versioned.value, current, self._least())
-        except ScalePrecondition:
-            if is_outdated(request, current):
-                key.write(NO_TRANSITION, versioned)  # other requests for the old epoch then fail on its version
-            raise
-        if transition != versioned.value:
-            self._refuse_crowded(request, transition.new_epoch)
-        return versioned if transition == versioned.value else key.write(transition, versioned)
-
-    def start(self, versioned: Versioned[EpochTransition], *, is_manual: bool = True) -> Versioned[EpochTransition]:
-        """Check whether a submitted transition is still valid; return the transition to carry out.
-
-        Args:
-            versioned: the submitted transition.
-            is_manual: whether a person requested it: it is then adapted if duplicates replaced the segments since.
-
-        Raises:
-            IllegalState: the stream has another epoch by now; transition and state are reset.
-        """
-        verdict, transition = after_start(
-            versioned.value, self._epochs.current(), self._epochs.epoch, is_manual=is_manual
-        )
-        if verdict is ScaleVerdict.MIGRATED:
-            return self._parts.keys.transition().write(transition, versioned)
-        if verdict is ScaleVerdict.DROPPED:
-            self.complete(versioned.value)
-            self._parts.leave_by_hand(StreamState.SCALING)
-        refuse_dropped(verdict, versioned.value)
-        return versioned
-
-    def create_segments(self, transition: EpochTransition) -> None:
-        """Do step 2; nothing if the epoch is current already."""
-        current = self._epochs.current()
-        if current.epoch < transition.new_epoch:
-            self._writing.create_segments(scaled_epoch(transition, current))
-
-    def create_new_epoch(self, transition: EpochTransition) -> None:
-        """Do step 4; nothing if the epoch is current already. Step by step, it precedes step 3, as in PDP-32."""
-        current = self._epochs.current()
-        if current.epoch < transition.new_epoch:
-            record = self._writing.write(scaled_epoch(transition, current), current)
-            self._writing.seal_epochs(record, current)
-
     def seal(self, transition: EpochTransition) -> Mapping[int, int]:
         """Do step 3; return the sizes of the sealed segments."""
         return self._parts.host.seal(self._parts.name, transition.segments_to_seal.ids)
@@ -153,19 +80,6 @@ class ScaleWorkflow:
         self._writing.write_sizes({segment_id: sizes.get(segment_id, 0) for segment_id in ids.tolist()})
         self._writing.advance(self._epochs.epoch(transition.new_epoch))
 
-    def complete(self, transition: EpochTransition) -> None:
-        """Empty a submitted transition; nothing if another one is stored by now. 2 calls.
-
-        An empty transition is written again: a caller that read it before a scale then finds another version.
-        """
-        self._parts.keys.transition().change(
-            lambda now: NO_TRANSITION if now is not None and (now.is_empty or now == transition) else None
-        )
-
-    def reset(self) -> None:
-        """Drop the stored transition."""
-        self._parts.keys.transition().change(lambda now: None if now is not None and now.is_empty else NO_TRANSITION)
-
     def run(self, request: ScaleRequest, *, is_manual: bool = True) -> EpochRecord:
         """Carry out a scale, or finish the same scale that is under way. After a crash, repeat the same call.
 
@@ -173,14 +87,14 @@ class ScaleWorkflow:
 
         Args:
             request: the scale.
-            is_manual: as in `start`.
+            is_manual: whether a person requested it: it then continues with duplicates that replaced its segments.
 
         Returns:
             The new epoch.
 
         Raises:
             OperationNotAllowed: another workflow has the stream.
-            ScaleConflict: another scale has the stream, or was submitted.
+            ScaleConflict: another scale has the stream.
             AccelError: as `accel.history.rules.scaling.with_request`. With each of these errors, the stream is
                 unchanged.
         """
@@ -210,7 +124,6 @@ class ScaleWorkflow:
             self.old_segments_sealed(transition, sizes)
         else:
             self._writing.show(current)  # a process may have died between the current epoch and the index of times
-        self.complete(transition)
         self._ownership.end(request)
         self._writing.merge_times_after()
         return self._epochs.epoch(transition.new_epoch)
@@ -236,33 +149,6 @@ class ScaleWorkflow:
             self.run(request, is_manual=False)
             is_split = True
         return is_split
-
-    def finish_submitted(self) -> None:
-        """Carry out a transition that was submitted step by step.
-
-        Raises:
-            OperationNotAllowed: another workflow has the stream.
-            IllegalState: the stream has another epoch by now; the transition is emptied.
-            HostMissing: there is no host; nothing was changed.
-        """
-        self._parts.require_host("scale")
-
-        def plan(_: UUID) -> ScalePlan | None:
-            # The record does not contain `is_manual`; the transition is adapted to duplicates as if it were true.
-            stored = self.stored()
-            verdict, transition = after_start(stored.value, self._epochs.current(), self._epochs.epoch, is_manual=True)
-            if verdict in (ScaleVerdict.PROCEED, ScaleVerdict.MIGRATED):
-                current = (
-                    stored if transition == stored.value else self._parts.keys.transition().write(transition, stored)
-                )
-                return ScalePlan(current.value, is_submitted=True)
-            self.complete(stored.value)
-            refuse_dropped(verdict, stored.value)
-            return None
-
-        taken = self._ownership.take(StreamState.SCALING, plan, lambda _: None)
-        if taken is not None:
-            self.carry_out(taken)
 
     # Requests of processes without a host
 
@@ -304,18 +190,7 @@ class ScaleWorkflow:
     # Inside
 
     def _plan(self, request: ScaleRequest, *, is_manual: bool) -> ScalePlan | None:
-        stored, current = self.stored(), self._epochs.current()
-        if not stored.value.is_empty:
-            refuse_conflict(request, stored.value, by_number=is_manual)
-            verdict, transition = after_start(stored.value, current, self._epochs.epoch, is_manual=is_manual)
-            if verdict is ScaleVerdict.PROCEED:
-                return ScalePlan(transition, is_manual=is_manual, is_submitted=True)
-            if verdict is ScaleVerdict.MIGRATED:
-                written = self._parts.keys.transition().write(transition, stored)
-                return ScalePlan(written.value, is_manual=is_manual, is_submitted=True)
-            self.complete(stored.value)
-            refuse_dropped(verdict, stored.value)
-            return None  # another process has carried it out
+        current = self._epochs.current()
         transition = with_request(request, StreamState.ACTIVE, NO_TRANSITION, current, self._least())
         self._refuse_crowded(request, transition.new_epoch)
         return ScalePlan(transition, is_manual=is_manual)

@@ -171,17 +171,6 @@ class Stream:
         return self.parts.state()
 
     @_asked
-    def set_state(self, wanted: StreamState) -> None:
-        """Move the stream to a state, for a caller that carries a workflow out step by step. 2 calls.
-
-        Raises:
-            OperationNotAllowed: the step is not allowed, or a workflow has the stream that only its own id ends.
-        """
-        if not isinstance(wanted, StreamState):
-            raise InvalidArgument(f"expected a state of a stream, found {wanted!r}")
-        self.parts.set_state(wanted)
-
-    @_asked
     def configuration(self) -> StreamConfiguration:
         """The configuration of the stream. 1 call."""
         return self.workflows.updating.read().configuration
@@ -313,7 +302,7 @@ class Stream:
 
     @_asked
     def scale_progress(self, epoch: int) -> ScaleProgress:
-        """Whether the scale of an epoch is done, or under way: for callers that requested it. 3 calls.
+        """Whether the scale of an epoch is done, or under way: for callers that requested it. 2 calls.
 
         A scale counts as done only when the next one can begin.
 
@@ -325,11 +314,10 @@ class Stream:
         """
         epoch = checked_integer("an epoch", epoch, 0)
         state = self.parts.state()  # read before the epoch: an epoch that was complete by now is then current
-        is_submitted = not self.workflows.scales.stored().value.is_empty
         current = self.workflows.epochs.current().epoch
         if epoch > current:
             raise InvalidArgument(f"expected an epoch of at most {current}, the current one, found {epoch}")
-        if current - 1 <= epoch and (state is StreamState.SCALING or is_submitted):
+        if current - 1 <= epoch and state is StreamState.SCALING:
             return ScaleProgress.UNDER_WAY
         return ScaleProgress.NONE if epoch == current else ScaleProgress.DONE
 

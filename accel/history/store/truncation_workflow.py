@@ -13,8 +13,6 @@ unless the bucket was restored, or the host did not know better. Before it write
 truncation therefore asks once more, and is given up if the cut is beyond an end: the record is as before, and the state
 ACTIVE. A record of such a truncation is put back.
 
-A truncation can also be begun step by step (`start`, `complete`); `recover` finishes such a truncation.
-
 Calls: to find both cuts, twice to find the segments between them and the ends (see `cut_reading`), and 10. Memory: one
 chunk.
 
@@ -25,7 +23,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from uuid import UUID
 
 import numpy as np
@@ -44,7 +42,7 @@ from accel.history.rules.retention import (
     without_truncation,
 )
 from accel.history.rules.segments import Segments
-from accel.history.rules.states import StreamState, refuse_sealed_truncation
+from accel.history.rules.states import StreamState
 from accel.history.store.cut_reading import CutReading
 from accel.history.store.ownership import Ownership
 from accel.history.store.parts import StreamParts
@@ -71,22 +69,6 @@ class TruncationWorkflow:
     def _key(self) -> TypedKey[TruncationRecord]:
         return self._parts.keys.truncation()
 
-    def start(self, cut: Mapping[int, int]) -> TruncationRecord:
-        """Store a new head of the stream, step by step.
-
-        Raises:
-            InvalidArgument: a truncation is under way, or the cut is not valid, before the stream's beginning, or after
-                the end of a segment.
-            IllegalState: the stream is sealed; a truncation that was under way is completed.
-            DataConflict: another truncation was begun meanwhile.
-        """
-        state = self._parts.state()
-        if state is StreamState.SEALED:
-            self.complete()
-            refuse_sealed_truncation(state)
-        versioned = self._key.get()
-        return self._key.write(self._begun(versioned.value, cut, state, self._parts.store.drawn_id()), versioned).value
-
     def what_ends(self, last: PlacedCut | None, wanted: PlacedCut) -> tuple[int, int]:
         """Number of the segments that end between two cuts, and the size of the stream between the cuts.
 
@@ -102,10 +84,6 @@ class TruncationWorkflow:
 
         size = self._cuts.size_of(counted(), last, wanted)
         return count, size
-
-    def complete(self) -> TruncationRecord:
-        """Record that the data of the truncation under way, if any, is deleted. Step by step. 2 calls."""
-        return self._key.change(lambda now: None if now is None else after_truncation(now)).value
 
     def run(self, cut: Mapping[int, int]) -> TruncationRecord:
         """Truncate the stream, or finish the same truncation that is under way. After a crash, repeat the same call.
@@ -165,20 +143,15 @@ class TruncationWorkflow:
             return False
         return True
 
-    def finish_begun(self) -> bool:
-        """Finish a truncation that was begun step by step, or has the stream; return whether one was carried out.
+    def finish_running(self) -> bool:
+        """Finish a truncation that has the stream; return whether one was carried out.
 
         Raises:
             OperationNotAllowed: another workflow has the stream.
             HostMissing: there is no host; nothing was changed.
         """
         self._parts.require_host("truncate")
-
-        def plan(workflow_id: UUID) -> TruncationPlan | None:
-            now = self._key.get().value
-            return self._adopted(now, workflow_id) if now.updating else None
-
-        taken = self._ownership.take(StreamState.TRUNCATING, plan, lambda running: running)
+        taken = self._ownership.take(StreamState.TRUNCATING, lambda _: None, lambda running: running)
         return taken is not None and self.finish(taken)
 
     # Inside
@@ -192,19 +165,14 @@ class TruncationWorkflow:
     def _plan(self, cut: Mapping[int, int], workflow_id: UUID) -> TruncationPlan | None:
         now = self._key.get().value
         if len(now.cut) and now.cut == cut:
-            return self._adopted(now, workflow_id) if now.updating else None
-        return TruncationPlan(self._begun(now, cut, StreamState.ACTIVE, workflow_id), now.workflow_id)
+            return None
+        return TruncationPlan(self._begun(now, cut, workflow_id), now.workflow_id)
 
-    def _adopted(self, now: TruncationRecord, workflow_id: UUID) -> TruncationPlan:
-        return TruncationPlan(replace(now, workflow_id=workflow_id), now.workflow_id)
-
-    def _begun(
-        self, now: TruncationRecord, cut: Mapping[int, int], state: StreamState, workflow_id: UUID
-    ) -> TruncationRecord:
+    def _begun(self, now: TruncationRecord, cut: Mapping[int, int], workflow_id: UUID) -> TruncationRecord:
         if now.updating:
             raise InvalidArgument(f"expected no truncation under way, found one to {now.cut}")
         wanted = self._placed(cut)
-        refuse_truncation(now, wanted, state, is_valid=self._cuts.is_valid_place(wanted))
+        refuse_truncation(now, wanted, StreamState.ACTIVE, is_valid=self._cuts.is_valid_place(wanted))
         self._cuts.refuse_beyond(cut)
         count, size = self.what_ends(place_truncation(now), wanted)
         return with_truncation(now, wanted, count, size, workflow_id)

@@ -37,6 +37,7 @@ from accel.system import SYSTEM
 from accel.testing import ClockStore
 from loaders.store import CountingStore, open_store
 from tests.accel.cli.worlds import run
+from tests.conformance.steps import begin_truncation, set_state
 
 CUT = "--at 2@1=20 --at 3@1=90 --at 4@2=-1"
 FIRST_MS = 1_000
@@ -340,7 +341,7 @@ def test_a_second_truncation_counts_from_the_first(shop: Shop) -> None:
 
 
 def test_a_truncation_that_was_cut_short_can_be_shown_again(shop: Shop) -> None:
-    shop.stream.workflows.truncations.start({parse_segment("2@1"): 1, parse_segment("4@2"): 1})
+    begin_truncation(shop.stream, {parse_segment("2@1"): 1, parse_segment("4@2"): 1})
     assert shop.json("stream truncate --at 2@1=1 --at 4@2=1")["to_delete"] == ["0@0", "1@0", "3@1"]
     assert shop.json("stream recover") == {"recovered": {"shop/orders": ["truncate"]}, "failed": {}}
 
@@ -376,7 +377,7 @@ def test_a_shown_cut_can_be_given_back(shop: Shop, tmp_path: Path) -> None:
 
 def test_recovery_finishes_what_was_left_behind(shop: Shop) -> None:
     assert shop.json("stream recover") == {"recovered": {}, "failed": {}}
-    shop.stream.set_state(StreamState.SEALING)
+    set_state(shop.stream, StreamState.SEALING)
     found = json.loads(run("stream", "recover", "--store", shop.url, "--data-elsewhere", "--output", "json").stdout)
     assert found == {"recovered": {"shop/orders": ["seal"]}, "failed": {}}
     assert shop.stream.state() is StreamState.SEALED

@@ -19,6 +19,7 @@ from loaders.layout import transaction_key
 from loaders.store import open_store
 from tests.accel.cli.test_history_commands import MISSING_ID, Shop
 from tests.accel.cli.worlds import run
+from tests.conformance.steps import begin_truncation
 
 NAME = ("shop", "orders")
 SPLIT = "stream scale --seal 0@0 --range 0.0:0.25 --range 0.25:0.5"
@@ -105,7 +106,7 @@ NEEDS: dict[str, Callable[[Stream], object]] = {
     "seal": lambda _: None,
     "truncate --at 0@0=0 --at 1@0=5 --yes": lambda _: None,
     "retention": lambda _: None,
-    "recover": lambda stream: stream.workflows.truncations.start({0: 1, 1: 1}),
+    "recover": lambda stream: begin_truncation(stream, {0: 1, 1: 1}),
     "delete --yes": lambda stream: stream.seal(),
 }
 

@@ -16,6 +16,7 @@ from accel.history.store.retention_workflow import Retained
 from loaders.store import open_store
 from tests.accel.cli.test_history_commands import Shop
 from tests.accel.cli.worlds import run
+from tests.conformance.steps import set_state
 
 NOTHING = dict.fromkeys((each.value for each in Retained), 0)
 
@@ -125,7 +126,7 @@ def test_people_are_told_of_truncations_and_of_what_went_wrong(shop: Shop) -> No
     add(shop, "free", keep="")
     recorded(shop, 1500, 10, "two")
     store = StreamStore.open(open_store(shop.url))
-    store.stream("shop", "three").set_state(StreamState.SCALING)
+    set_state(store.stream("shop", "three"), StreamState.SCALING)
     whole_scope(shop, "2000")
     found = whole_scope(shop, "3000")
     assert found.exit_code == 1
@@ -152,7 +153,7 @@ def test_only_so_many_streams_are_shown(shop: Shop, monkeypatch: pytest.MonkeyPa
 
 def test_one_stream_that_cannot_be_retained_is_an_error(shop: Shop) -> None:
     add(shop, "orders")
-    shop.stream.set_state(StreamState.SCALING)
+    set_state(shop.stream, StreamState.SCALING)
     shop.done("stream retention --yes --time 2000")
     assert shop.refusal("stream retention --yes --time 3000") == (1, "OperationNotAllowed")
 

@@ -308,7 +308,7 @@ def test_a_state_of_a_stream_that_a_request_may_have_is_not_guessed() -> None:
     assert "may have the stream" in done.findings[0].remedy
 
 
-@pytest.mark.parametrize("other", ["truncation", "epochTransition", "committingTxns", "segmentsSealedSizeMapShard-3"])
+@pytest.mark.parametrize("other", ["truncation", "segmentsSealedSizeMapShard-3"])
 def test_a_state_is_not_guessed_where_another_record_may_say_otherwise(other: str) -> None:
     bench = grown()
     for each in ("state", other):
@@ -416,16 +416,16 @@ def test_what_somebody_else_wrote_meanwhile_stays() -> None:
 @pytest.mark.parametrize("times", [1, 100])
 def test_a_workflow_that_begins_meanwhile_makes_the_repair_look_again(times: int) -> None:
     bench = grown()
-    remove(bench, key_of(bench, "epochTransition"))
-    store = Meddling(bench.store, "get", "/committingTxns", bench.tick, times)
+    remove(bench, key_of(bench, "commitOrder"))
+    store = Meddling(bench.store, "get", "/retention", bench.tick, times)
     store.act = lambda: bench.stream().configure(StreamConfiguration(tags=(str(bench.tick()),)))
     if times == 1:
         done = repair_stream(bench.streams(store), SCOPE, STREAM, apply=True)
-        assert outcomes(done) == {"epochTransition": RepairOutcome.REBUILT}
+        assert outcomes(done) == {"commitOrder": RepairOutcome.REBUILT}
         return
     with pytest.raises(OperationNotAllowed, match="no change of the state"):
         repair_stream(bench.streams(store), SCOPE, STREAM, apply=True)
-    assert outcomes(repair(bench)) == {"epochTransition": RepairOutcome.REBUILDABLE}
+    assert outcomes(repair(bench)) == {"commitOrder": RepairOutcome.REBUILDABLE}
 
 
 def test_what_a_newer_release_may_have_written_is_left() -> None:

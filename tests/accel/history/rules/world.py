@@ -28,6 +28,7 @@ from accel.history.rules.transactions import (
     TransactionStatus,
 )
 from accel.history.rules.values import NO_IDS, NOTHING, IdMap, IdSet, Integers, epoch_of, make_transaction_id
+from tests.conformance.steps import refuse_dropped
 
 LEASE_MS = 1_000_000
 
@@ -169,7 +170,7 @@ class World:
         if verdict is ScaleVerdict.DROPPED:
             self.put("one", "transition", NO_TRANSITION)
             self.set_state(StreamState.ACTIVE)
-        scaling.refuse_dropped(verdict, stored)
+        refuse_dropped(verdict, stored)
         return verdict, transition
 
     def create_new_epoch(self, transition: EpochTransition) -> None:

@@ -13,6 +13,7 @@ from accel.history.rules.scaling import ScaleRequest
 from accel.history.rules.segments import KeyRanges
 from tests.accel.history.store.bench import Bench, cut, ids
 from tests.conformance.history_world import SCOPE, STREAM
+from tests.conformance.steps import begin_scale
 
 Ask = Callable[[Bench], object]
 
@@ -65,7 +66,7 @@ def test_advice_goes_with_an_error_to_another_process() -> None:
 
 def submitted(bench: Bench) -> object:
     request = ScaleRequest((0,), KeyRanges.of([(0.0, 0.5)]), bench.now_ms)
-    bench.stream().workflows.scales.submit(request)
+    begin_scale(bench.stream(), request)
     return bench.stream().scale([1], [(0.5, 1.0)])
 
 

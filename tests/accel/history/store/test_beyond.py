@@ -61,7 +61,6 @@ BEYOND = {
 
 ASKED: dict[str, Callable[[Stream, dict[int, int]], object]] = {
     "truncate": lambda stream, at: stream.truncate(at),
-    "step by step": lambda stream, at: stream.workflows.truncations.start(at),
     "read by all": lambda stream, at: stream.workflows.retention.retain(START_MS + 50, at),
     "planned retention": lambda stream, at: stream.workflows.retention.plan(START_MS + 50, at),
     "check": lambda stream, at: stream.cuts.refuse_beyond(at),

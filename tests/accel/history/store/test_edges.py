@@ -69,7 +69,6 @@ OnStream = Callable[[Stream, Any], object]
 OnStore = Callable[[StreamStore, Any], object]
 
 STREAM_EDGES: dict[str, tuple[tuple[object, ...], OnStream]] = {
-    "set_state": ((*NO_TEXTS, "ACTIVE"), lambda stream, bad: stream.set_state(bad)),
     "segment_streams": ((*NO_IDS, "0@x"), lambda stream, bad: stream.segment_streams([bad])),
     "split": ((*NO_IDS, "0@x"), lambda stream, bad: stream.split(bad)),
     "split, parts": ((*NO_COUNTS, 1), lambda stream, bad: stream.split("0@0", bad)),
@@ -128,7 +127,7 @@ STREAM_EDGES: dict[str, tuple[tuple[object, ...], OnStream]] = {
     "abort_transaction": (NO_TRANSACTIONS, lambda stream, bad: stream.transactions.abort(bad)),
     "workflows: a scale": (
         NO_TIMES,
-        lambda stream, bad: stream.workflows.scales.submit(ScaleRequest((0,), KeyRanges.of(SPLIT), bad)),
+        lambda stream, bad: stream.workflows.scales.run(ScaleRequest((0,), KeyRanges.of(SPLIT), bad)),
     ),
     "workflows: its sizes": (
         (*NO_INTEGERS, -1),

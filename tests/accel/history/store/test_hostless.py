@@ -16,6 +16,7 @@ from accel.history.store import Stream, StreamStore
 from loaders.store import ObjectStore
 from tests.accel.history.store.bench import NAME, Bench, cut, ids
 from tests.conformance.history_world import SCOPE, STREAM, CallCounter
+from tests.conformance.steps import begin_truncation, set_state
 
 HALVES = [(0.0, 0.25), (0.25, 0.5)]
 
@@ -42,8 +43,7 @@ REFUSED: dict[str, Callable[[StreamStore, Stream], object]] = {
     "retention of a scope": lambda streams, _: streams.run_retention(SCOPE),
     "carry out requests": lambda _, stream: stream.carry_out_requests(),
     "carry out a request": lambda _, stream: stream.carry_out_request(UUID(int=1)),
-    "finish a truncation": lambda _, stream: stream.workflows.truncations.finish_begun(),
-    "finish a scale": lambda _, stream: stream.workflows.scales.finish_submitted(),
+    "finish a truncation": lambda _, stream: stream.workflows.truncations.finish_running(),
 }
 
 
@@ -65,7 +65,7 @@ def test_a_sealed_stream_is_not_deleted_without_a_host(bench: Bench) -> None:
 
 
 def test_a_workflow_that_died_is_not_recovered_without_a_host(bench: Bench) -> None:
-    bench.stream().workflows.truncations.start(cut(s0_0=5, s1_0=5))
+    begin_truncation(bench.stream(), cut(s0_0=5, s1_0=5))
     before = bytes_of(bench.store)
     with pytest.raises(HostMissing):
         stream_of(bench).recover()
@@ -157,7 +157,7 @@ def test_a_workflow_of_another_process_is_left_to_it_until_the_second_look(bench
 
 def test_a_stream_that_is_being_sealed_is_sealed_at_the_second_look(bench: Bench) -> None:
     holding = bench.stream()
-    holding.set_state(StreamState.SEALING)
+    set_state(holding, StreamState.SEALING)
     assert [holding.carry_out_requests() for _ in range(3)] == [[], ["seal"], []]
     assert holding.state() is StreamState.SEALED
 

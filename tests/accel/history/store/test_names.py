@@ -23,6 +23,7 @@ from tests.accel.history.store.bench import NAME, START_MS, Bench, cut, ids
 from tests.accel.history.store.test_races import Schedule
 from tests.accel.history.store.watching import Interrupted
 from tests.conformance.history_world import SCOPE, STREAM
+from tests.conformance.steps import set_state
 from tests.examples import examples
 
 Answer = TypeVar("Answer")
@@ -300,7 +301,6 @@ def test_nothing_of_a_name_stays_in_a_listing() -> None:
 
 GONE: dict[str, Callable[[Stream], object]] = {
     "state": lambda stream: stream.state(),
-    "set_state": lambda stream: stream.set_state(StreamState.ACTIVE),
     "configuration": lambda stream: stream.configuration(),
     "segment_stream": lambda stream: stream.segment_stream(ids("2@1")[0]),
     "current_epoch": lambda stream: stream.current_epoch(),
@@ -402,7 +402,7 @@ def test_a_broken_stream_does_not_hold_up_the_recovery_of_others() -> None:
     bench.create()
     for name in ("a-broken", "z-unfinished"):
         bench.streams().create_stream(SCOPE, name, time_ms=START_MS)
-    bench.streams().stream(SCOPE, "z-unfinished").set_state(StreamState.SEALING)
+    set_state(bench.streams().stream(SCOPE, "z-unfinished"), StreamState.SEALING)
     [key] = [each.key for each in bench.store.list("") if "a-broken" in each.key and each.key.endswith("/state")]
     bench.store.put(key, b"nonsense")
     found = bench.streams().recover()

@@ -12,15 +12,18 @@ import pytest
 
 from accel.errors import ScaleInputInvalid
 from accel.history.rules.cuts import CutOrder
-from accel.history.rules.scaling import ScaleRequest
-from accel.history.rules.segments import KeyRanges, split_range
+from accel.history.rules.requests import CommitPlan
+from accel.history.rules.segments import split_range
 from accel.history.rules.states import StreamState
 from accel.history.rules.transactions import TransactionStatus
 from accel.history.store import HistorySettings
+from accel.history.store.ownership import Ownership
+from accel.testing import Crash
 from tests.accel.history.store.acts import WORKS, commit
 from tests.accel.history.store.bench import NAME, START_MS, Bench, cut, ids
 from tests.accel.history.store.watching import SlowReply, Watched
 from tests.conformance.history_world import SCOPE, STREAM, CallCounter
+from tests.conformance.steps import begin_commit, set_state
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -83,16 +86,20 @@ def test_a_scale_costs_the_same_however_many_epochs_there_were() -> None:
     assert costs[0] == costs[1]
 
 
-def test_a_scale_that_died_before_its_transition_was_emptied_is_not_in_the_way_of_the_next(bench: Bench) -> None:
+def test_a_scale_that_died_before_its_end_is_not_in_the_way_of_the_next(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Pitfall A7: done once its epoch was current; its transition met the next scale (pravega issue 3532)."""
-    stream, halves = bench.stream(), [(0.0, 0.25), (0.25, 0.5)]
-    steps = stream.workflows.scales
-    seen = steps.submit(ScaleRequest(tuple(ids("0@0")), KeyRanges.of(halves), bench.tick()))
-    stream.set_state(StreamState.SCALING)
-    transition = steps.start(seen).value
-    steps.create_segments(transition)
-    steps.create_new_epoch(transition)
-    steps.old_segments_sealed(transition, steps.seal(transition))
+    halves = [(0.0, 0.25), (0.25, 0.5)]
+
+    def die(*_: object) -> None:
+        raise Crash
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Ownership, "end", die)
+        with pytest.raises(Crash):
+            bench.stream().scale(ids("0@0"), halves, bench.tick())
+    assert bench.stream().state() is StreamState.SCALING
     assert bench.stream().scale(ids("0@0"), halves, bench.tick()).epoch == 1
     assert bench.stream().scale(ids("2@1"), [(0.0, 0.25)], bench.tick()).epoch == 2
     assert bench.stream().scale(ids("4@2"), [(0.0, 0.25)], bench.tick()).epoch == 3
@@ -219,18 +226,14 @@ def test_positions_of_who_died_are_neither_in_the_way_nor_committed_twice(bench:
 
 
 @pytest.mark.parametrize("scaled", [False, True])
-@pytest.mark.parametrize("rolls", [False, True])
-def test_a_commit_that_died_is_taken_up_and_the_next_ones_follow(*, scaled: bool, rolls: bool) -> None:
+def test_a_commit_that_died_is_taken_up_and_the_next_ones_follow(*, scaled: bool) -> None:
     """Pitfall A14: commits were stuck although transactions were to be committed (pravega issues 3755, 3958)."""
     bench = Bench()
     bench.create()
     first = bench.transaction("first")
     if scaled:
         bench.scale_once()
-    commits = bench.stream().workflows.commits
-    started = commits.start()
-    if rolls and scaled:
-        commits.start_rolling(1)
+    started = begin_commit(bench.stream(), bench.tick()).plan_of(CommitPlan).committing
     second = bench.transaction("second")
     assert bench.stream().commit(bench.tick()).transaction_ids == started.transaction_ids == (first,)
     assert bench.stream().commit(bench.tick()).transaction_ids == (second,)
@@ -251,7 +254,7 @@ def test_a_stream_is_sealed_whatever_its_transactions_of_old_and_new_epochs_wait
     begin("old")
     bench.scale_once()
     begin("new")
-    bench.stream().set_state(StreamState.SEALING)  # and the process died
+    set_state(bench.stream(), StreamState.SEALING)  # and the process died
     assert not bench.stream().commit(bench.tick()).is_empty
     assert bench.stream().state() is StreamState.SEALING
     bench.stream().seal()

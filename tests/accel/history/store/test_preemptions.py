@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 
 from accel.errors import AccelError
-from accel.history.rules.epochs import NO_TRANSITION
 from accel.history.rules.states import StreamState
 from accel.history.rules.transactions import TransactionStatus
 from accel.history.store import StreamStore
@@ -194,9 +193,7 @@ def check_sound(bench: Bench) -> None:
     stream = bench.stream()
     stream.recover()
     assert stream.recover() == []
-    shown = everything(bench)
-    assert shown["transition"] == NO_TRANSITION
-    assert stream.workflows.commits.stored().value.is_empty
+    everything(bench)
     state = stream.state()
     assert state in (StreamState.ACTIVE, StreamState.SEALED)
     _check_host(bench, stream)

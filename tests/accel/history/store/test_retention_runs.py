@@ -20,6 +20,7 @@ from tests.accel.history.store.bench import START_MS, Bench
 from tests.accel.history.store.test_races import Schedule
 from tests.accel.history.store.watching import Interrupted
 from tests.conformance.history_world import SCOPE
+from tests.conformance.steps import set_state
 
 KEPT = StreamConfiguration(retention=RetentionPolicy(RetentionKind.TIME, 10))
 FREE = StreamConfiguration()
@@ -68,7 +69,7 @@ def test_what_became_of_each_stream_is_told(shop: Bench) -> None:
     for name in ("alone", "busy", "damaged", "quiet", "sealed"):
         add(shop, name)
     add(shop, "whole", FREE)
-    shop.streams().stream(SCOPE, "busy").set_state(StreamState.SCALING)
+    set_state(shop.streams().stream(SCOPE, "busy"), StreamState.SCALING)
     shop.streams().stream(SCOPE, "sealed").seal()
     half_created(shop, "half")
     shop.streams().stream(SCOPE, "quiet").configure(
@@ -127,7 +128,7 @@ class Ending(DecoratedStore):
         if call.operation == "get" and call.key.endswith("/retention"):
             self._left -= 1
             if not self._left:
-                self._bench.streams().stream(SCOPE, "one").set_state(StreamState.ACTIVE)
+                set_state(self._bench.streams().stream(SCOPE, "one"), StreamState.ACTIVE)
         return send()
 
 
@@ -135,7 +136,7 @@ class Ending(DecoratedStore):
 def test_a_busy_stream_is_tried_a_few_times(shop: Bench, attempts: int, outcome: Retained) -> None:
     add(shop, "one")
     write(shop, "one", 1)
-    shop.streams().stream(SCOPE, "one").set_state(StreamState.COMMITTING_TXN)
+    set_state(shop.streams().stream(SCOPE, "one"), StreamState.COMMITTING_TXN)
     found = shop.streams(Ending(shop, attempts)).retain(SCOPE, "one", START_MS + 10)
     assert found.outcome is outcome
     assert bool(found.error) is (outcome is Retained.BUSY)
@@ -147,7 +148,7 @@ def test_a_busy_stream_is_tried_a_few_times(shop: Bench, attempts: int, outcome:
 
 def test_a_stream_is_not_tried_without_end(shop: Bench) -> None:
     add(shop, "one")
-    shop.streams().stream(SCOPE, "one").set_state(StreamState.UPDATING)
+    set_state(shop.streams().stream(SCOPE, "one"), StreamState.UPDATING)
     pauses: list[int] = []
     found = retain(lambda: shop.streams().stream(SCOPE, "one"), "one", START_MS + 10, pauses.append)
     assert found.outcome is Retained.BUSY

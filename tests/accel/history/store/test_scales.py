@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 
 from accel.errors import (
-    DataConflict,
-    IllegalState,
     InvalidArgument,
     OperationNotAllowed,
     ScaleConflict,
@@ -14,11 +14,13 @@ from accel.errors import (
 )
 from accel.history.rules import scaling
 from accel.history.rules.configuration import OffsetUnit, StreamConfiguration
+from accel.history.rules.requests import RequestStatus
 from accel.history.rules.scaling import ScaleRequest
 from accel.history.rules.segments import KeyRanges, split_range
 from accel.history.rules.states import StreamState
-from accel.history.rules.transactions import CommittingTransactions, TransactionStatus
+from accel.history.rules.transactions import TransactionStatus
 from tests.accel.history.store.bench import SETTINGS, START_MS, Bench, cut, ids
+from tests.conformance.steps import begin_scale, set_state
 
 
 def request(*names: str, ranges: list[tuple[float, float]], time_ms: int = START_MS + 1) -> ScaleRequest:
@@ -33,12 +35,11 @@ def test_scales_follow_each_other_at_once(bench: Bench) -> None:
         bench.scale_once()
     stream = bench.stream()
     assert stream.current_epoch().epoch == 4
-    assert (stream.state(), stream.workflows.scales.stored().value.is_empty) == (StreamState.ACTIVE, True)
+    assert stream.state() is StreamState.ACTIVE
 
 
 def test_another_scale_under_way_is_in_the_way(bench: Bench) -> None:
-    scales = bench.stream().workflows.scales
-    scales.submit(request("0@0", ranges=[(0.0, 0.5)]))
+    begin_scale(bench.stream(), request("0@0", ranges=[(0.0, 0.5)]))
     with pytest.raises(ScaleConflict):
         bench.stream().scale(ids("1@0"), [(0.5, 1.0)])
 
@@ -50,64 +51,34 @@ def test_a_scale_without_room_in_its_chunk_is_refused_before_anything_is_written
     stream, before = bench.stream(), bench.live_keys()
     with pytest.raises(ScalePrecondition, match="at most 14 segments sealed and created before epoch 2, found 21"):
         stream.scale(ids("0@0"), list(split_range(0.0, 0.5, 20)))
-    assert (bench.live_keys(), stream.workflows.scales.stored().value.is_empty) == (before, True)
+    assert bench.live_keys() == before
     assert stream.scale(ids("0@0"), list(split_range(0.0, 0.5, 13))).epoch == 1
-
-
-def test_an_empty_transition_that_came_back_is_another_one(bench: Bench) -> None:
-    scales = bench.stream().workflows.scales
-    seen = scales.stored()
-    scales.submit(request("0@0", ranges=[(0.0, 0.5)]))
-    scales.reset()
-    with pytest.raises(DataConflict):
-        scales.submit(request("0@0", ranges=[(0.0, 0.5)]), seen)
-
-
-def test_a_transition_that_was_read_before_a_whole_scale_is_no_base_for_another_one(bench: Bench) -> None:
-    """The scale never stored its transition: empty before, empty after."""
-    scales = bench.stream().workflows.scales
-    seen = scales.stored()
-    bench.stream().scale(ids("0@0"), [(0.0, 0.5)])
-    assert scales.stored().value == seen.value
-    with pytest.raises(DataConflict):
-        scales.submit(request("1@0", ranges=[(0.5, 1.0)]), seen)
-    assert scales.submit(request("1@0", ranges=[(0.5, 1.0)]), scales.stored()).value.active_epoch == 1
-
-
-def test_a_commit_that_was_read_before_a_whole_commit_is_no_base_for_another_one(bench: Bench) -> None:
-    key = bench.stream().parts.keys.committing()
-    seen = key.get()
-    transaction = bench.transaction("first")
-    bench.stream().commit(bench.tick())
-    with pytest.raises(DataConflict):
-        key.write(CommittingTransactions(0, (transaction,)), seen)
 
 
 def test_a_scale_that_a_commit_overtook_goes_on_if_a_person_asked_for_it(bench: Bench) -> None:
     """Pitfall D7: the transition from before a roll was carried out, and met a conflict over stale segments."""
-    overtaken(bench)
-    epoch = bench.stream().scale(ids("1@0"), [(0.5, 1.0)], bench.tick())
-    assert epoch.segments.ids.tolist() == ids("2@3", "3@4")
+    done = bench.stream().carry_out_request(overtaken(bench, is_manual=True))
+    assert done.status is RequestStatus.DONE
+    assert bench.stream().active_segments().ids.tolist() == ids("2@3", "3@4")
 
 
 def test_a_scale_that_a_commit_overtook_is_dropped_if_nobody_did(bench: Bench) -> None:
     """Pitfall A3: after a roll, a scale by load was applied to the epoch before it (pravega issue 2690)."""
-    overtaken(bench)
     stream = bench.stream()
-    with pytest.raises(IllegalState, match="dropped"):
-        stream.scale(ids("1@0"), [(0.5, 1.0)], bench.tick(), is_manual=False)
-    assert stream.workflows.scales.stored().value.is_empty
+    refused = stream.carry_out_request(overtaken(bench, is_manual=False))
+    assert refused.status is RequestStatus.REFUSED
     assert (stream.state(), stream.current_epoch().epoch) == (StreamState.ACTIVE, 3)
     with pytest.raises(ScalePrecondition):
         stream.scale(ids("1@0"), [(0.5, 1.0)], bench.tick(), is_manual=False)
 
 
-def overtaken(bench: Bench) -> None:
+def overtaken(bench: Bench, *, is_manual: bool) -> UUID:
     """A scale was asked for in epoch 1, and before it began a commit led to epoch 3."""
     bench.transaction("first")
     bench.scale_once()
-    bench.stream().workflows.scales.submit(request("1@0", ranges=[(0.5, 1.0)], time_ms=bench.tick()))
+    asked = bench.stream().request_scale(ids("1@0"), [(0.5, 1.0)], bench.tick(), is_manual=is_manual)
     bench.stream().commit(bench.tick())
+    return asked
 
 
 # Workflows exclude each other
@@ -116,7 +87,7 @@ def overtaken(bench: Bench) -> None:
 def test_a_stream_is_in_one_workflow_at_a_time(bench: Bench) -> None:
     bench.transaction("first")
     stream = bench.stream()
-    stream.set_state(StreamState.UPDATING)
+    set_state(stream, StreamState.UPDATING)
     for act in (
         lambda: stream.scale(ids("0@0"), [(0.0, 0.5)]),
         lambda: stream.truncate(cut(s0_0=1, s1_0=1)),
@@ -126,8 +97,8 @@ def test_a_stream_is_in_one_workflow_at_a_time(bench: Bench) -> None:
         with pytest.raises(OperationNotAllowed) as refused:
             act()
         assert refused.value.retryable
-    stream.recover()
-    assert stream.state() is StreamState.ACTIVE
+    set_state(stream, StreamState.ACTIVE)
+    assert stream.recover() == []
     assert stream.current_epoch().epoch == 0
     assert dict(stream.head()) == cut(s0_0=0, s1_0=0)
     assert stream.transactions.status(bench.transactions["first"]) is TransactionStatus.COMMITTING

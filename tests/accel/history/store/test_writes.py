@@ -12,14 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from accel.history.rules.scaling import ScaleRequest
-from accel.history.rules.segments import KeyRanges
 from accel.history.store import StreamStore
 from loaders.layout import CONDITIONS_KEY
 from loaders.store import MemoryStore
 from loaders.store.base import ALWAYS, CreateOnly, IfMatch
 from loaders.store.decorated import DecoratedStore
-from tests.accel.history.store.acts import WORKS, scaled, transactions_of_before, transactions_of_today, two_segments
+from tests.accel.history.store.acts import WORKS, scaled, transactions_of_before, two_segments
 from tests.accel.history.store.bench import Bench, ids
 from tests.conformance.history_world import SCOPE, STREAM
 from tests.docs.pages import table_rows
@@ -43,8 +41,6 @@ WRITES: dict[Write, str] = {
     ("request-<id>", ERASE): "name never used again",
     ("configuration", COMPARE): "holds the id",
     ("truncation", COMPARE): "holds the id",
-    ("epochTransition", COMPARE): "own content",
-    ("committingTxns", COMPARE): "own content",
     ("segmentStreams", COMPARE): "monotonic",
     ("segmentStream-<segment>", CREATE): "content stays",
     ("epochRecord-<epoch>", CREATE): "content follows from the plan",
@@ -176,19 +172,6 @@ def claim(stream: Stream) -> None:
     stream.carry_out_request(stream.request_scale(ids("0@0"), [(0.0, 0.25), (0.25, 0.5)]))
 
 
-def scale_by_hand(stream: Stream) -> None:
-    """A scale is submitted step by step, and recovered."""
-    ranges = KeyRanges.of([(0.0, 0.25), (0.25, 0.5)])
-    stream.workflows.scales.submit(ScaleRequest(tuple(ids("0@0")), ranges, 1_100_000))
-    stream.recover()
-
-
-def commit_by_hand(stream: Stream) -> None:
-    """A commit is started step by step, and recovered."""
-    stream.workflows.commits.start()
-    stream.recover()
-
-
 def transactions(stream: Stream) -> None:
     """Transactions begin; one is committed, one is aborted."""
     stream.transactions.seal(stream.transactions.begin(), commit=True)
@@ -201,9 +184,6 @@ def transactions(stream: Stream) -> None:
 MORE: dict[str, tuple[Callable[[Bench], object], Callable[[Stream], object]]] = {
     "scales": (two_segments, scale_often),
     "claim": (two_segments, claim),
-    "scale by hand": (two_segments, scale_by_hand),
-    "commit by hand": (transactions_of_today, commit_by_hand),
-    "rolling commit by hand": (transactions_of_before, commit_by_hand),
     "transactions": (scaled, transactions),
 }
 

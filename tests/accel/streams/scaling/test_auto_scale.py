@@ -27,6 +27,7 @@ from accel.testing import Crash, CrashStore, Fault, FaultStore
 from loaders.store import CountingStore, MemoryStore
 from loaders.threads import start_thread
 from tests.accel.streams.writer.world import HISTORY, NAME, NODE, SMALL, Process, World
+from tests.conformance.steps import set_state
 from tests.examples import examples
 
 OTHER = NODE + 1
@@ -182,11 +183,11 @@ def test_a_stream_that_a_workflow_has_is_left_alone() -> None:
     with world.process() as process:
         load, stream = Load(world, process), process.stream()
         load.run(3, 4 * TARGET)
-        stream.set_state(StreamState.UPDATING)
+        set_state(stream, StreamState.UPDATING)
         load.run(6, 4 * TARGET)
         assert stats(process).waits > 0
         assert len(stream.active_segments()) == 1
-        stream.set_state(StreamState.ACTIVE)
+        set_state(stream, StreamState.ACTIVE)
         load.run(2, 4 * TARGET)
         assert len(stream.active_segments()) == 4
 

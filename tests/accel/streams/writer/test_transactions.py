@@ -33,6 +33,7 @@ from loaders.store import ObjectStore
 from loaders.store.base import CreateOnly
 from loaders.store.decorated import WRITES, Answer, DecoratedStore, StoreCall
 from tests.accel.streams.writer.world import NAME, NO_REPEATS, NODE, Process, World, ids_of
+from tests.conformance.steps import set_state
 
 
 def numbered(start: int, stop: int) -> list[bytes]:
@@ -207,7 +208,7 @@ def test_another_process_finishes_a_commit() -> None:
         writer = process.writer()
         transaction = writer.begin_transaction()
         put(writer, transaction, 0, 10)
-        process.stream().set_state(StreamState.TRUNCATING)  # another workflow, which takes its time
+        set_state(process.stream(), StreamState.TRUNCATING)  # another workflow, which takes its time
         with pytest.raises(OperationNotAllowed, match="durable"):
             writer.commit_transaction(transaction)
     with world.process() as process:
@@ -327,10 +328,10 @@ def half_committed(process: Process) -> tuple[StreamWriter, UUID, WriteFuture]:
     writer = process.writer(StreamWriterSettings(wait_seconds=1.0))
     transaction = writer.begin_transaction()
     future = writer.write(b"1", b"a", transaction=transaction)
-    process.stream().set_state(StreamState.TRUNCATING)
+    set_state(process.stream(), StreamState.TRUNCATING)
     with pytest.raises(OperationNotAllowed, match="durable"):
         writer.commit_transaction(transaction)
-    process.stream().set_state(StreamState.ACTIVE)
+    set_state(process.stream(), StreamState.ACTIVE)
     return writer, transaction, future
 
 
