@@ -22,7 +22,7 @@ TOOLS = ("tests", "benchmarks", "examples")
 BASE = ""
 PLACES: Mapping[str, tuple[str, ...]] = {
     BASE: ("accel", "bloom", "loaders", "range_index"),
-    "spark": ("spark_jobs", "loaders/hints/snapshot_parquet.py"),
+    "spark": ("spark_jobs",),
     "jvm": ("spark_jobs/session.py",),
     "server": (
         "accel/server",
@@ -31,7 +31,7 @@ PLACES: Mapping[str, tuple[str, ...]] = {
         "accel/streams/connection.py",
     ),
     "metrics": ("accel/metrics.py", "accel/server"),
-    "obstore": ("loaders/store/obstore_client.py", "loaders/store/obstore_s3.py", "loaders/store/clouds.py"),
+    "obstore": ("loaders/store/clouds.py", "loaders/store/obstore_s3.py"),
     "arrow": ("accel/streams/rules/events.py", "accel/tables"),
     "demo": ("accel/cli/embedded_s3.py",),
     "fuzz": ("tests/fuzzing/guided.py",),

@@ -11,7 +11,7 @@ timeouts. Not used: the other S3 sections of the config files (dualstack, FIPS, 
 certificate bundles, proxies of the profile), and redirects to a bucket's true region: set the region. `connections`
 bounds the idle connections, not the open ones. An interrupted answer is resumed where it was interrupted.
 
-In a process that was forked after obstore was used, all requests go through boto3 (`obstore_client`). If a program uses
+In a process that was forked after obstore was used, all requests go through boto3 (`clouds`). If a program uses
 obstore apart from Accel before it forks, choose boto3.
 """
 
@@ -39,11 +39,11 @@ from loaders.store.base import (
     check_tail,
     metadata_of,
 )
-from loaders.store.obstore_client import client_options, fetch, in_own_process, is_plain, obstore_errors
+from loaders.store.clouds import client_options, fetch, in_own_process, is_plain, obstore_errors
 from loaders.store.s3 import S3Store, s3_errors
 from loaders.store.settings import S3Settings
 
-# `obstore_client` reports a missing obstore, so it is imported first.
+# `clouds` reports a missing obstore, so it is imported first.
 # isort: split
 import obstore
 from obstore.auth.boto3 import Boto3CredentialProvider

@@ -107,7 +107,7 @@ def test_an_error_of_the_system_is_told_the_same_way(world: World, monkeypatch: 
 
 def test_what_is_missing_for_a_client_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore", None)
-    for module in ("loaders.store.obstore_s3", "loaders.store.obstore_client"):
+    for module in ("loaders.store.obstore_s3", "loaders.store.clouds"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     question = ("--image", str(world.image_path), "--stream", "420000", "--start", "0")
     result = run("get-objects", *question, "--store", "s3://bucket", "--client", "obstore")

@@ -23,7 +23,7 @@ from loaders.errors import (
 )
 from loaders.store import ALWAYS, CountingStore, CreateOnly, IfMatch, ObstoreStore, PrefixedStore, S3Store
 from loaders.store.base import DatedStore
-from loaders.store.obstore_client import is_plain
+from loaders.store.clouds import is_plain
 from tests.examples import examples
 
 if TYPE_CHECKING:

@@ -267,7 +267,7 @@ def test_a_key_that_is_missing_is_no_failure_of_a_deletion(google: Google, on_go
 def test_a_forked_process_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     store = in_memory()
     store.put("k", b"")
-    monkeypatch.setattr("loaders.store.obstore_client._used_in", {"process": os.getpid() - 1})
+    monkeypatch.setattr("loaders.store.clouds._used_in", {"process": os.getpid() - 1})
     with pytest.raises(WrongProcess, match="forked"):
         store.get("k")
 
@@ -290,8 +290,7 @@ def test_a_url_names_a_cloud_a_bucket_and_a_prefix(url: str, cloud: Cloud) -> No
 
 def test_without_obstore_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore", None)
-    for module in ("loaders.store.clouds", "loaders.store.obstore_client"):
-        monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.delitem(sys.modules, "loaders.store.clouds", raising=False)
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'accel-streams\[obstore\]'.*gs:// and az://"):
         open_store("gs://bucket")
 

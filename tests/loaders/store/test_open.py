@@ -114,7 +114,7 @@ def test_importing_the_stores_loads_no_client_of_s3() -> None:
 
 def test_a_client_that_is_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore", None)
-    for module in ("loaders.store.obstore_s3", "loaders.store.obstore_client"):
+    for module in ("loaders.store.obstore_s3", "loaders.store.clouds"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'accel-streams\[obstore\]'"):
         open_store("s3://bucket", S3Settings(client="obstore"))
