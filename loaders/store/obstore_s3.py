@@ -1,6 +1,6 @@
 """S3 through obstore, a client in Rust: the same store as `s3`, with a quarter of the CPU time of a GET.
 
-Reads and writes of objects go through obstore. Other operations go through boto3, with the same settings: listings
+Reads and writes of objects go through obstore. All else is that of `S3Store`, through boto3: listings
 (obstore's prefixes are whole path segments), deletes (obstore does not report the failed key), multipart uploads
 (obstore does not number or copy parts), and keys that obstore would change (`/a`, `a/`, `a//b`, `a/./b`, control
 characters). The extra `obstore` installs obstore.
@@ -28,11 +28,9 @@ from loaders.errors import CredentialsExpired, CredentialsMissing, RangeInvalid,
 from loaders.lifetime import PerProcess
 from loaders.store.base import (
     ALWAYS,
-    LIST_PAGE_KEYS_MAX,
     CreateOnly,
     Fetched,
     IfMatch,
-    PagedListing,
     bare_etag,
     check_range,
     check_strong,
@@ -40,7 +38,7 @@ from loaders.store.base import (
     metadata_of,
 )
 from loaders.store.clouds import client_options, fetch, in_own_process, is_plain, obstore_errors
-from loaders.store.s3 import S3Store, s3_errors
+from loaders.store.s3 import S3Store
 from loaders.store.settings import S3Settings
 
 # `clouds` reports a missing obstore, so it is imported first.
@@ -51,11 +49,11 @@ from obstore.exceptions import NotModifiedError
 from obstore.store import S3Store as RustStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from obstore import GetOptions, PutMode
 
-    from loaders.store.base import Body, Condition, DeleteFailures, ListPage, MultipartUpload
+    from loaders.store.base import Body, Condition
     from loaders.store.s3 import S3Clients
 
 Answer = TypeVar("Answer")
@@ -64,21 +62,15 @@ Answer = TypeVar("Answer")
 CREDENTIALS_TTL = timedelta(seconds=20)
 
 
-@dataclass(frozen=True, slots=True)
-class _RustStores:
-    retrying: RustStore
-    once: RustStore
-
-
 @dataclass(slots=True, eq=False)
-class _Connection:
-    """The stores of one process, once they exist."""
+class _RustConnection:
+    """Obstore's stores of one process, once they exist: the one that repeats requests, and the one that does not."""
 
     lock: Lock = field(default_factory=Lock)
-    stores: _RustStores | None = None
+    stores: tuple[RustStore, RustStore] | None = None
 
 
-class ObstoreStore(PagedListing):
+class ObstoreStore(S3Store):
     """A bucket. Safe for many threads: obstore works outside the interpreter's lock.
 
     Args:
@@ -86,118 +78,76 @@ class ObstoreStore(PagedListing):
         settings: how to reach it.
     """
 
-    can_copy_parts = True
-
     def __init__(self, bucket: str, settings: S3Settings | None = None) -> None:
-        self.bucket = bucket
-        self.settings = settings or S3Settings(client="obstore")
-        self._plain = S3Store(bucket, self.settings)
-        self._connection = PerProcess("a connection", _Connection)
-
-    @contextmanager
-    def _errors(self, operation: str, key: str, *, conditional: bool = False) -> Iterator[None]:
-        with (
-            s3_errors(operation, key, bucket=self.bucket, conditional=conditional),
-            obstore_errors(operation, key, self.bucket, conditional=conditional),
-        ):
-            yield
-
-    def __reduce__(self) -> tuple[type[ObstoreStore], tuple[str, S3Settings]]:
-        return type(self), (self.bucket, self.settings)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.bucket!r}, {self.settings!r})"
-
-    def create_bucket(self) -> None:
-        """Create the bucket unless this account has it already: for demos and tests."""
-        self._plain.create_bucket()
+        super().__init__(bucket, settings or S3Settings(client="obstore"))
+        self._rust_connection = PerProcess("a connection", _RustConnection)
 
     def get(self, key: str, *, size_bytes_max: int | None = None) -> Fetched:
         """See `ObjectStore.get`."""
+        plain = super().get
 
         def send() -> Fetched:
-            with self._errors("get", key):
-                return self._fetch(key, {}, size_bytes_max)
+            with self._rust_errors("get", key):
+                return self._rust_fetch(key, {}, size_bytes_max)
 
-        return _either(key, send, lambda: self._plain.get(key, size_bytes_max=size_bytes_max))
+        return _either(key, send, lambda: plain(key, size_bytes_max=size_bytes_max))
 
     def get_range(self, key: str, start: int, end: int) -> Fetched:
         """See `ObjectStore.get_range`."""
+        plain = super().get_range
         check_range(start, end)
 
         def send() -> Fetched:
-            with self._errors("get_range", key):
-                return self._fetch(key, {"range": (start, end)})
+            with self._rust_errors("get_range", key):
+                return self._rust_fetch(key, {"range": (start, end)})
 
-        return _either(key, send, lambda: self._plain.get_range(key, start, end))
+        return _either(key, send, lambda: plain(key, start, end))
 
     def get_tail(self, key: str, length: int) -> Fetched:
         """See `ObjectStore.get_tail`."""
+        plain = super().get_tail
         check_tail(length)
 
         def send() -> Fetched:
-            with self._errors("get_tail", key):
-                return self._fetch(key, {"range": {"suffix": length}})
+            with self._rust_errors("get_tail", key):
+                return self._rust_fetch(key, {"range": {"suffix": length}})
 
         try:
-            return _either(key, send, lambda: self._plain.get_tail(key, length))
+            return _either(key, send, lambda: plain(key, length))
         except (RangeInvalid, RequestRefused):
             # In HTTP an empty object has no tail: a server refuses the range, or obstore refuses the answer.
-            return self._plain.get_tail(key, length)
+            return plain(key, length)
 
     def get_if_changed(self, key: str, etag: str, *, size_bytes_max: int | None = None) -> Fetched | None:
         """See `ObjectStore.get_if_changed`."""
+        plain = super().get_if_changed
 
         def send() -> Fetched | None:
-            with self._errors("get_if_changed", key):
+            with self._rust_errors("get_if_changed", key):
                 try:
-                    return self._fetch(key, {"if_none_match": f'"{etag}"'}, size_bytes_max)
+                    return self._rust_fetch(key, {"if_none_match": f'"{etag}"'}, size_bytes_max)
                 except NotModifiedError:
                     return None
 
-        return _either(key, send, lambda: self._plain.get_if_changed(key, etag, size_bytes_max=size_bytes_max))
+        return _either(key, send, lambda: plain(key, etag, size_bytes_max=size_bytes_max))
 
     def put(self, key: str, body: Body, *, condition: Condition = ALWAYS, mark: str | None = None) -> str:
         """See `ObjectStore.put`."""
+        plain = super().put
         check_strong(key, condition)
         mode, metadata = self._mode(condition), metadata_of(mark)
 
         def send() -> str:
-            with self._errors("put", key, conditional=mode != "overwrite"):
-                store = self._stores().retrying if mode == "overwrite" else self._stores().once
+            with self._rust_errors("put", key, conditional=mode != "overwrite"):
+                retrying, once = self._stores()
+                store = retrying if mode == "overwrite" else once
                 answer = obstore.put(store, key, body, attributes=metadata, mode=mode, use_multipart=False)
                 return bare_etag(answer["e_tag"] or "")
 
-        return _either(key, send, lambda: self._plain.put(key, body, condition=condition, mark=mark))
+        return _either(key, send, lambda: plain(key, body, condition=condition, mark=mark))
 
-    def delete(self, key: str) -> None:
-        """See `ObjectStore.delete`."""
-        self._plain.delete(key)
-
-    def delete_many(self, keys: Iterable[str]) -> DeleteFailures:
-        """See `ObjectStore.delete_many`."""
-        return self._plain.delete_many(keys)
-
-    def list_page(
-        self, prefix: str, start_after: str = "", limit: int = LIST_PAGE_KEYS_MAX, token: str = ""
-    ) -> ListPage:
-        """See `ObjectStore.list_page`."""
-        return self._plain.list_page(prefix, start_after, limit, token)
-
-    def date_seconds(self, prefix: str | None = "") -> float | None:
-        """See `DatedStore.date_seconds`; through boto3, as obstore does not return headers."""
-        return self._plain.date_seconds(prefix)
-
-    def start_multipart(self, key: str, *, mark: str | None = None) -> MultipartUpload:
-        """See `ObjectStore.start_multipart`."""
-        return self._plain.start_multipart(key, mark=mark)
-
-    def abort_multipart(self, key: str, upload_id: str) -> None:
-        """See `ObjectStore.abort_multipart`."""
-        self._plain.abort_multipart(key, upload_id)
-
-    def _fetch(self, key: str, options: GetOptions, size_bytes_max: int | None = None) -> Fetched:
-        return fetch(self._stores().retrying, key, options, size_bytes_max)[0]
+    def _rust_fetch(self, key: str, options: GetOptions, size_bytes_max: int | None = None) -> Fetched:
+        return fetch(self._stores()[0], key, options, size_bytes_max)[0]
 
     def _mode(self, condition: Condition) -> PutMode:
         if isinstance(condition, CreateOnly):
@@ -206,12 +156,20 @@ class ObstoreStore(PagedListing):
             return {"e_tag": self.settings.condition_etag(condition.etag, condition.quotes)}
         return "overwrite"
 
-    def _stores(self) -> _RustStores:
-        connection = self._connection()
+    def _stores(self) -> tuple[RustStore, RustStore]:
+        connection = self._rust_connection()
         with connection.lock:
             if connection.stores is None:
-                connection.stores = _connect(self.bucket, self.settings, self._plain.clients())
+                connection.stores = _connect(self.bucket, self.settings, self.clients())
             return connection.stores
+
+    @contextmanager
+    def _rust_errors(self, operation: str, key: str, *, conditional: bool = False) -> Iterator[None]:
+        with (
+            self._errors(operation, key, conditional=conditional),
+            obstore_errors(operation, key, self.bucket, conditional=conditional),
+        ):
+            yield
 
 
 def _either(key: str, send: Callable[[], Answer], send_plainly: Callable[[], Answer]) -> Answer:
@@ -232,7 +190,7 @@ def _takes(key: str) -> bool:
     return is_plain(key) and in_own_process()
 
 
-def _connect(bucket: str, settings: S3Settings, clients: S3Clients) -> _RustStores:
+def _connect(bucket: str, settings: S3Settings, clients: S3Clients) -> tuple[RustStore, RustStore]:
     # obstore reads the environment too, by other rules; so all that boto3 found is passed explicitly, and the endpoint
     # under the name that takes precedence over all others.
     endpoint, path_style = _endpoint(bucket, clients)
@@ -248,7 +206,7 @@ def _connect(bucket: str, settings: S3Settings, clients: S3Clients) -> _RustStor
     if not settings.no_sign_request:
         options["credential_provider"] = _credentials(bucket, clients)
     retrying = RustStore(bucket, retry_config={"max_retries": settings.attempts - 1}, **options)
-    return _RustStores(retrying, RustStore(bucket, retry_config={"max_retries": 0}, **options))
+    return retrying, RustStore(bucket, retry_config={"max_retries": 0}, **options)
 
 
 def _endpoint(bucket: str, clients: S3Clients) -> tuple[str, bool]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-CLIENTS: dict[str, type[S3Store | ObstoreStore]] = {"boto3": S3Store, "obstore": ObstoreStore}
+CLIENTS: dict[str, type[S3Store]] = {"boto3": S3Store, "obstore": ObstoreStore}
 SERVERS = ("moto", "named") if is_server_named(os.environ) else ("moto",)
 S3_STORES = tuple(f"{client}-{server}" for server in SERVERS for client in CLIENTS)
 """Parameters for `store_on_s3`: client and server. For tests of the stores themselves."""
@@ -24,9 +24,7 @@ ON_S3 = tuple(each for each in S3_STORES if each != "obstore-moto")
 
 
 @contextmanager
-def store_on_s3(
-    request: pytest.FixtureRequest, name: str, *, knows_quotes: bool = True
-) -> Iterator[S3Store | ObstoreStore]:
+def store_on_s3(request: pytest.FixtureRequest, name: str, *, knows_quotes: bool = True) -> Iterator[S3Store]:
     """An empty bucket of its own, by way of one client on one server.
 
     Args:

@@ -21,7 +21,7 @@ from loaders.errors import (
     StoreError,
     WriteConflict,
 )
-from loaders.store import ALWAYS, CountingStore, CreateOnly, IfMatch, ObstoreStore, PrefixedStore, S3Store
+from loaders.store import ALWAYS, CountingStore, CreateOnly, IfMatch, PrefixedStore, S3Store
 from loaders.store.base import DatedStore
 from loaders.store.clouds import is_plain
 from tests.examples import examples
@@ -101,7 +101,7 @@ class StoreContract:
         assert [each.key for each in store.list("")] == ([f"a/b/{self.clock_key}"] if self.clock_key else [])
 
     def _is_dated(self, store: ObjectStore) -> bool:
-        return bool(self.clock_key) or isinstance(store, S3Store | ObstoreStore)
+        return bool(self.clock_key) or isinstance(store, S3Store)
 
     # Reading
 

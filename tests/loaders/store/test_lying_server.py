@@ -23,7 +23,6 @@ from loaders.store import (
     IfMatch,
     MemoryStore,
     ObjectStore,
-    ObstoreStore,
     PrefixedStore,
     S3Settings,
     S3Store,
@@ -274,9 +273,7 @@ GONE = Reply(204, b"")
 
 @pytest.mark.parametrize("kind", CLIENTS.values(), ids=CLIENTS)
 @pytest.mark.usefixtures("aws_environment")
-def test_a_server_that_refuses_batches_is_asked_for_one_once(
-    kind: type[S3Store | ObstoreStore], scripted: ScriptedServer
-) -> None:
+def test_a_server_that_refuses_batches_is_asked_for_one_once(kind: type[S3Store], scripted: ScriptedServer) -> None:
     store = kind("bucket", S3Settings(endpoint_url=scripted.url))
     scripted.expect(refusal(400, "MissingContentMD5"), GONE, GONE, GONE)
     assert store.delete_many(["a", "b"]) == []
@@ -330,9 +327,7 @@ REFUSED = {
 @pytest.mark.parametrize("page", REFUSED.values(), ids=REFUSED)
 @pytest.mark.parametrize("kind", CLIENTS.values(), ids=CLIENTS)
 @pytest.mark.usefixtures("aws_environment")
-def test_a_page_that_contradicts_itself_is_refused(
-    kind: type[S3Store | ObstoreStore], scripted: ScriptedServer, page: str
-) -> None:
+def test_a_page_that_contradicts_itself_is_refused(kind: type[S3Store], scripted: ScriptedServer, page: str) -> None:
     scripted.expect(Reply(200, f"<ListBucketResult>{page}</ListBucketResult>".encode()))
     with pytest.raises(RequestRefused, match=r"list 'a/'.*expected .*, found"):
         list(kind("bucket", S3Settings(endpoint_url=scripted.url)).list("a/"))

@@ -52,9 +52,9 @@ def agent(tmp_path: Path, aws_environment: pytest.MonkeyPatch) -> Agent:
 
 
 @pytest.fixture(params=[S3Store, ObstoreStore])
-def store(request: pytest.FixtureRequest, agent: Agent, scripted: ScriptedServer) -> S3Store | ObstoreStore:
+def store(request: pytest.FixtureRequest, agent: Agent, scripted: ScriptedServer) -> S3Store:
     del agent  # the file is there
-    made: S3Store | ObstoreStore = request.param("bucket", S3Settings(endpoint_url=scripted.url, attempts=2))
+    made: S3Store = request.param("bucket", S3Settings(endpoint_url=scripted.url, attempts=2))
     return made
 
 
