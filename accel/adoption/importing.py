@@ -60,6 +60,7 @@ from accel.catalog.keys import (
     NODE_CHECKPOINTS,
     NODES,
     STREAM_SHARDS,
+    must_read,
     parse_node_key,
     require,
     shard_key,
@@ -77,7 +78,7 @@ from accel.catalog.records import (
     no_rows,
     some,
 )
-from accel.catalog.survey import Progress, StoredObjects, list_node_ids, list_objects, must_read
+from accel.catalog.survey import Progress, StoredObjects, list_node_ids, list_objects
 from accel.errors import AccelError, CatalogDamaged, FormatError, KeyMissing, MaintenanceRefused
 from bloom import StreamSketch
 from loaders.layout import ObjectLayout

@@ -55,23 +55,22 @@ import numpy as np
 
 from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.dead_objects import DeadObjects, find_dead, retire_dead
-from accel.catalog.keys import NODE_LISTS, STREAM_SHARDS
+from accel.catalog.keys import NODE_LISTS, STREAM_SHARDS, must_read
 from accel.catalog.lost_objects import find_lost_dead
 from accel.catalog.node_list import without_expired
 from accel.catalog.parts import MILLISECONDS, CatalogParts, open_each
 from accel.catalog.proof import Standing, prove_all
-from accel.catalog.records import NodeList, Record, Rows, StreamShard, refs_of, with_delete_pending, without_collected
-from accel.catalog.survey import (
-    BulkScan,
-    Ids,
-    Progress,
-    StoredObjects,
-    Survey,
+from accel.catalog.records import (
+    NodeList,
+    Record,
+    Rows,
+    StreamShard,
     joined_ids,
-    must_read,
-    read_trusted,
-    unreadable,
+    refs_of,
+    with_delete_pending,
+    without_collected,
 )
+from accel.catalog.survey import BulkScan, Ids, Progress, StoredObjects, Survey, read_trusted, unreadable
 from accel.errors import AccelError, MaintenanceRefused, MaintenanceStopped
 from accel.system import StopRequested
 from loaders.errors import StoreError, StoreFull

@@ -48,7 +48,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from accel.catalog.keys import NODE_LIST_HISTORY, list_version_prefix, require
+from accel.catalog.keys import NODE_LIST_HISTORY, list_version_prefix, must_read, require
 from accel.catalog.node_list import STREAM_OBJECTS_A_COMMIT_MAX, with_compaction, without_prepared
 from accel.catalog.parts import CatalogParts, open_bounded
 from accel.catalog.proof import Standing, prove_all
@@ -65,7 +65,6 @@ from accel.catalog.records import (
 )
 from accel.catalog.shard_writes import move_stream_objects, read_list
 from accel.catalog.stream_shards import shard_of, shards_of
-from accel.catalog.survey import must_read
 from accel.errors import AccelError, CatalogDamaged, CommitRefused, FormatError, KeyMissing
 from accel.image import StreamObject
 from loaders.object_ref import ObjectRef

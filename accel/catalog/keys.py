@@ -37,6 +37,7 @@ from loaders.tables.conditional_write import VALUE_SIZE_BYTES_MAX
 from loaders.tables.format_record import FORMAT_FORM
 from loaders.tables.records import Codec
 from loaders.tables.typed_key import TypedKey, VersionId, always, never
+from loaders.versions import Versioned
 
 NODES = "nodes"
 NODE_LISTS = "node-lists"
@@ -138,6 +139,18 @@ def require(value: T | None, where: str) -> T:
     if value is None:
         raise CatalogDamaged(f"expected a value in {where}, found none: it was deleted")
     return value
+
+
+def must_read(key: TypedKey[T]) -> Versioned[T]:
+    """Read a key that must have a value.
+
+    Raises:
+        CatalogDamaged: the key has no value.
+    """
+    seen = key.read()
+    if seen is None:
+        raise CatalogDamaged(f"expected a value in {key.where}, found none: it was deleted")
+    return seen
 
 
 class CatalogKeys:

@@ -231,6 +231,11 @@ def by_stream(rows: Rows, then: str) -> Rows:
     return rows[np.lexsort((rows[then], rows["stream_id"]))]
 
 
+def joined_ids(parts: Iterable[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """All ids, ascending, each once."""
+    return np.unique(np.concatenate([np.empty(0, dtype=np.int64), *parts]))
+
+
 def positions_of(ids: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int64]:
     """The position of each wanted id in `ids`, in their order; -1 for an id that is not there. O((n + m) log n).
 

@@ -41,7 +41,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from accel.catalog.keys import require
+from accel.catalog.keys import must_read, require
 from accel.catalog.node_list import with_new_session
 from accel.catalog.parts import CatalogParts
 from accel.catalog.records import (
@@ -60,13 +60,13 @@ from accel.catalog.records import (
     facts_of,
     highest_id,
     join_rows,
+    joined_ids,
     no_rows,
     refs_of,
     some,
     stream_object_rows,
 )
 from accel.catalog.stream_shards import shards_of
-from accel.catalog.survey import joined_ids, must_read
 from accel.errors import AccelError, CatalogDamaged, CatalogWentBack, CommitRefused, CommitsLost
 from accel.image import StreamObject
 from loaders.errors import StoreError

@@ -39,19 +39,28 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from accel.catalog.keys import IMPORT_PROGRESS, NODE_LISTS, parse_node_key
+from accel.catalog.keys import IMPORT_PROGRESS, NODE_LISTS, must_read, parse_node_key
 from accel.catalog.node_list import check_list
 from accel.catalog.parts import CatalogParts, open_each
 from accel.catalog.problems import Problem, ProblemKind, Severity
-from accel.catalog.records import OPEN, Checkpoint, NodeList, Rows, StreamShard, highest_of_each, ids_of, some
+from accel.catalog.records import (
+    OPEN,
+    Checkpoint,
+    NodeList,
+    Rows,
+    StreamShard,
+    highest_of_each,
+    ids_of,
+    joined_ids,
+    some,
+)
 from accel.catalog.shard_writes import kept_places
 from accel.catalog.stream_shards import check_shard, shards_of
-from accel.errors import AccelError, CatalogDamaged, MaintenanceRefused
+from accel.errors import AccelError, MaintenanceRefused
 from loaders.errors import FormatError, FormatTooNew, TableMissing
 from loaders.object_index import OpenedObject
 from loaders.object_ref import ObjectRef
 from loaders.store import ObjectInfo
-from loaders.tables.typed_key import TypedKey
 from loaders.threads import map_bounded
 from loaders.versions import Versioned
 from range_index import ObjectRanges
@@ -135,11 +144,6 @@ class StoredObjects:
         return StoredObjects(self.ids[chosen], self.sizes_bytes[chosen], self.modified_ms[chosen])
 
 
-def joined_ids(parts: Iterable[Ids]) -> Ids:
-    """All ids, ascending, each once."""
-    return np.unique(np.concatenate([np.empty(0, dtype=np.int64), *parts]))
-
-
 def read_survey(parts: CatalogParts, unread: dict[int, AccelError] | None = None) -> Survey:
     """Read all lists and all shards. One request each, without a body for unchanged keys, and one or two more.
 
@@ -196,18 +200,6 @@ def listed_node_ids(parts: CatalogParts) -> Iterator[int]:
     """All nodes that have a list, ascending. One request for 1,000 nodes."""
     keys = parts.keys.tables.table(NODE_LISTS).keys()
     return (node_id for node_id in map(parse_node_key, keys) if node_id is not None)
-
-
-def must_read(key: TypedKey[T]) -> Versioned[T]:
-    """Read a key that must have a value.
-
-    Raises:
-        CatalogDamaged: the key has no value.
-    """
-    seen = key.read()
-    if seen is None:
-        raise CatalogDamaged(f"expected a value in {key.where}, found none: it was deleted")
-    return seen
 
 
 def list_objects(parts: CatalogParts, progress: Progress | None = None, prefix: str = "") -> StoredObjects:

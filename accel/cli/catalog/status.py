@@ -19,9 +19,8 @@ from accel.catalog import ObjectCatalog
 from accel.catalog.bad_objects import set_aside_of, set_aside_text
 from accel.catalog.dead_objects import Space, measure_space
 from accel.catalog.proof import find_strangers
-from accel.catalog.records import NodeList, ids_of
+from accel.catalog.records import NodeList, ids_of, joined_ids
 from accel.catalog.refresh import CatalogState
-from accel.catalog.survey import joined_ids
 from accel.cli.options import TIME, StoreChoice, command, option, store_options
 from accel.errors import AccessDenied
 from accel.image import MetadataImage, NodeImage, StreamImage, version_number
