@@ -67,6 +67,16 @@ def sketch_columns(rows: Rows) -> SketchColumns:
     return SketchColumns(*(np.ascontiguousarray(rows[name]) for name in ("form", "low", "rest")))
 
 
+def sketch_of(node_list: NodeList, object_id: int) -> StreamSketch | None:
+    """The sketch of an object in a list; None without a row, or with numbers that no sketch has (see `check_list`)."""
+    at = int(np.searchsorted(node_list.sketches["object_id"], object_id))
+    row = node_list.sketches[at : at + 1]
+    if not len(row) or row["object_id"][0] != object_id or len(sketch_columns(row).wrong):
+        return None
+    _, *numbers = row[0].tolist()
+    return StreamSketch(*numbers)
+
+
 def hidden_streams(node_list: NodeList, object_id: int, stream_ids: NDArray[np.int64]) -> list[int]:
     """The streams of an object that its sketch excludes; empty if the sketch is true, or there is none.
 
@@ -77,15 +87,8 @@ def hidden_streams(node_list: NodeList, object_id: int, stream_ids: NDArray[np.i
 
     Complexity: O(streams), with a loop in Python only where the sketch differs from one that is built now.
     """
-    at = int(np.searchsorted(node_list.sketches["object_id"], object_id))
-    row = node_list.sketches[at : at + 1]
-    sketch = sketch_columns(row[row["object_id"] == object_id])
-    # A row with numbers that no sketch has excludes nothing; `check_list` reports it.
-    if not len(sketch) or len(sketch.wrong) or not len(stream_ids):
-        return []
-    _, *numbers = row[0].tolist()
-    listed = StreamSketch(*numbers)
-    if listed == StreamSketch.build(stream_ids):
+    listed = sketch_of(node_list, object_id)
+    if listed is None or not len(stream_ids) or listed == StreamSketch.build(stream_ids):
         return []
     return [stream_id for stream_id in stream_ids.tolist() if listed.excludes(stream_id)]
 

@@ -142,15 +142,12 @@ def require(value: T | None, where: str) -> T:
 
 
 def must_read(key: TypedKey[T]) -> Versioned[T]:
-    """Read a key that must have a value.
+    """Read a key that is made once and never deleted.
 
     Raises:
         CatalogDamaged: the key has no value.
     """
-    seen = key.read()
-    if seen is None:
-        raise CatalogDamaged(f"expected a value in {key.where}, found none: it was deleted")
-    return seen
+    return require(key.read(), key.where)
 
 
 class CatalogKeys:

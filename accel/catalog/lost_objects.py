@@ -19,14 +19,13 @@ as it retires other dead objects, although it is gone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from accel.catalog.bad_objects import Cause
 from accel.catalog.dead_objects import DeadObjects, FirstKept
-from accel.catalog.facts import sketch_columns
+from accel.catalog.facts import sketch_of
 from accel.catalog.parts import CatalogParts, open_each
 from accel.catalog.records import (
     OPEN,
@@ -66,9 +65,9 @@ class PossibleRanges:
         row = node_list.live[at]
         ranges = np.concatenate([shard.ranges for shard in shards])
         mine = ranges[ranges["node_id"] == node_list.node_id]
-        is_excluded = _excluded_by_sketch(node_list, int(row["object_id"]))
-        streams = np.unique(mine["stream_id"])
-        self.streams: Ids = streams[[not is_excluded(stream_id) for stream_id in streams.tolist()]]
+        sketch, streams = sketch_of(node_list, int(row["object_id"])), np.unique(mine["stream_id"])
+        is_possible = [sketch is None or not sketch.excludes(stream_id) for stream_id in streams.tolist()]
+        self.streams: Ids = streams[np.array(is_possible, dtype=np.bool_)]
         self._ranges = mine[np.isin(mine["stream_id"], self.streams)]
         self._low = FirstKept.of(shards).of_streams(self.streams).copy()
         self._high = np.full(len(self.streams), NO_END, dtype=np.int64)
@@ -123,14 +122,6 @@ class PossibleRanges:
 
 RANGE = np.dtype([("stream_id", "<i8"), ("start", "<i8"), ("end", "<i8")])
 """A range of offsets that an object may hold."""
-
-
-def _excluded_by_sketch(node_list: NodeList, object_id: int) -> Any:
-    rows = node_list.sketches[node_list.sketches["object_id"] == object_id]
-    columns = sketch_columns(rows)
-    if not len(rows) or len(columns.wrong):
-        return lambda stream_id: False  # noqa: ARG005 - without a sketch it may hold any stream
-    return lambda stream_id: bool(columns.excludes(stream_id)[0])
 
 
 def possible_ranges(

@@ -68,7 +68,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accel.catalog.facts import KnownEnds, NodeFacts
-from accel.catalog.keys import NODE_LISTS, NODES, STREAM_SHARDS, CatalogKeys
+from accel.catalog.keys import NODE_LISTS, NODES, STREAM_SHARDS, CatalogKeys, must_read
 from accel.catalog.node_list import is_led_back
 from accel.catalog.records import (
     OPEN,
@@ -262,7 +262,7 @@ class Watch:
         lists = dict(zip(known, self._read_again(again, listed), strict=True))
         directory = directory_flight.result()
         missing = [node_id for node_id in directory.value.node_ids.tolist() if node_id not in lists]
-        lists.update(zip(missing, self._all(_there, map(self._keys.node_list, missing)), strict=True))
+        lists.update(zip(missing, self._all(must_read, map(self._keys.node_list, missing)), strict=True))
         is_listing = listed is not None and not _has_lost_objects(known, lists)
         shards = tuple(self._read_shards(before, self._listed(STREAM_SHARDS) if is_listing else None))
         confirmed_seconds = started_seconds if before is None or listed is None else before.confirmed_seconds
@@ -290,18 +290,18 @@ class Watch:
             return None
 
     def _is_renewed(self, before: CatalogState) -> bool:
-        return _there(self._keys.directory()).value.generation > before.version.generation
+        return must_read(self._keys.directory()).value.generation > before.version.generation
 
     def _read_directory(self, before: CatalogState | None, listed: ETags | None) -> Versioned[NodeDirectory]:
         key = self._keys.directory()
         if before is None:
-            return _there(key)
+            return must_read(key)
         return key.read_newer(before.directory) if _may_differ(key, before.directory, listed) else before.directory
 
     def _read_shards(self, before: CatalogState | None, listed: ETags | None) -> list[Versioned[StreamShard]]:
         keys = [self._keys.shard(number) for number in range(self._shard_count)]
         if before is None:
-            return self._all(_there, keys)
+            return self._all(must_read, keys)
         return self._read_again(list(zip(keys, before.shards, strict=True)), listed)
 
     def _read_again(
@@ -324,13 +324,6 @@ class Watch:
     def _again(asked: tuple[TypedKey[T], Versioned[T]]) -> Versioned[T]:
         key, seen = asked
         return key.read_newer(seen)
-
-
-def _there(key: TypedKey[T]) -> Versioned[T]:
-    seen = key.read()
-    if seen is None:
-        raise CatalogDamaged(f"expected a value in {key.where}, found none: it was deleted")
-    return seen
 
 
 def _may_differ(key: TypedKey[T], seen: Versioned[T], listed: ETags | None) -> bool:

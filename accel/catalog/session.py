@@ -645,7 +645,7 @@ def _refuse_lost_list(parts: CatalogParts, directory: NodeDirectory, node_id: in
         traces.append("the directory names the node")
     if parts.keys.checkpoint(node_id).read() is not None:
         traces.append("it has a checkpoint")
-    shards = map_bounded(parts.executor, partial(_shard, parts), range(parts.format.stream_buckets))
+    shards = map_bounded(parts.executor, must_read, map(parts.keys.shard, range(parts.format.stream_buckets)))
     ranges = sum(int((shard.value.ranges["node_id"] == node_id).sum()) for shard in shards)
     if ranges:
         traces.append(f"it has {ranges} ranges of streams")
@@ -668,14 +668,9 @@ def _with_node(known: NodeDirectory, node_id: int) -> NodeDirectory | None:
 
 
 def _adopt(parts: CatalogParts, node_id: int, session_number: int, number: int) -> Versioned[StreamShard]:
-    seen = _shard(parts, number)
     key = parts.keys.shard(number)
+    seen = must_read(key)
     return key.change(lambda now: with_session_number(require(now, key.where), node_id, session_number), seen=seen)
-
-
-def _shard(parts: CatalogParts, number: int) -> Versioned[StreamShard]:
-    key = parts.keys.shard(number)
-    return require(key.read(), key.where)
 
 
 # Recovering the ends

@@ -38,7 +38,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from accel.catalog.keys import NODE_LIST_HISTORY, list_version_prefix, parse_list_version_key, require
+from accel.catalog.keys import NODE_LIST_HISTORY, list_version_prefix, must_read, parse_list_version_key, require
 from accel.catalog.node_list import undoable_commits, without_stream_objects, without_withdrawn
 from accel.catalog.parts import MILLISECONDS, CatalogParts
 from accel.catalog.records import (
@@ -121,8 +121,7 @@ def read_last_ranges(parts: CatalogParts, stream_ids: Collection[int]) -> Rows:
     ids = np.fromiter(stream_ids, dtype=np.int64)
 
     def read(number: int) -> Rows:
-        key = parts.keys.shard(number)
-        return last_ranges(require(key.read(), key.where).value, ids)
+        return last_ranges(must_read(parts.keys.shard(number)).value, ids)
 
     numbers = np.unique(shards_of(ids, parts.format.stream_buckets)).tolist()
     rows = np.concatenate([no_rows(OWNED_RANGE), *map_bounded(parts.executor, read, numbers)])

@@ -38,12 +38,11 @@ from accel.hint_building.snapshots import (
     SnapshotBuild,
     SnapshotNeeds,
     find_snapshot_needs,
-    new_generation,
 )
 from accel.image import MetadataImage
 from accel.system import StopRequested
 from bloom import StreamFilter, class_for
-from loaders.hints import EntrySorter, HintProblem, object_entries
+from loaders.hints import EntrySorter, HintProblem, next_generation, object_entries
 from loaders.hints.packs import FilterEntry
 from loaders.object_index import OpenedObject
 from loaders.object_ref import ObjectRef
@@ -579,7 +578,7 @@ class _NodeBuild:
 
     def _build(self, needs: SnapshotNeeds) -> SnapshotBuild:
         parts, node_id = self._parts, self._plan.node_id
-        generation = new_generation(needs, self._now_ms)
+        generation = next_generation(needs.generation, self._now_ms)
         nonce = parts.system.nonce
         return SnapshotBuild(parts.store, parts.layout.namespace, node_id, needs, generation, self._sorter, nonce)
 

@@ -31,7 +31,6 @@ from loaders.hints import (
     delete_old_generations,
     finish_snapshot,
     merge_sorted,
-    next_generation,
     read_snapshot,
 )
 from loaders.hints.roots import fetch_root
@@ -110,12 +109,23 @@ def find_snapshot_needs(store: ObjectStore, namespace: str, node_id: int, live: 
     return SnapshotNeeds(wanted, root, root.generation, "", is_current)
 
 
+def read_snapshot_root(store: ObjectStore, namespace: str, node_id: int) -> SnapshotRoot:
+    """The root of a node's snapshot. One request.
+
+    Raises:
+        HintProblem: there is none, or it cannot be used.
+        StoreError: the store failed.
+    """
+    key = hint_root_key(HintKind.SNAPSHOTS, node_id)
+    fetched = fetch_root(store, key)
+    if fetched is None:
+        raise HintProblem(HintTrouble.MISSING, key, "no such object")
+    return decode_snapshot_root(fetched.body, namespace=namespace, node_id=node_id)
+
+
 def _previous_root(store: ObjectStore, namespace: str, node_id: int) -> tuple[SnapshotRoot | None, str]:
     try:
-        fetched = fetch_root(store, hint_root_key(HintKind.SNAPSHOTS, node_id))
-        if fetched is None:
-            return None, ""
-        return decode_snapshot_root(fetched.body, namespace=namespace, node_id=node_id), ""
+        return read_snapshot_root(store, namespace, node_id), ""
     except HintProblem as problem:
         return None, "" if problem.kind is HintTrouble.MISSING else str(problem)
 
@@ -219,8 +229,3 @@ class SnapshotBuild:
     def _drop(self, file: SnapshotFile | None) -> None:
         if file is not None:
             self.store.delete(hint_file_key(HintKind.SNAPSHOTS, self.node_id, self.generation, file.file.name))
-
-
-def new_generation(needs: SnapshotNeeds, now_ms: int) -> int:
-    """The number of the generation that is built from these needs."""
-    return next_generation(needs.generation, now_ms)

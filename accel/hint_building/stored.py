@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accel.catalog.records import Rows
+from accel.hint_building.snapshots import read_snapshot_root
 from bloom import StreamFilter
 from loaders.hints import (
     HintProblem,
@@ -27,9 +28,7 @@ from loaders.hints import (
     load_pack,
     read_pack_root,
 )
-from loaders.hints.roots import fetch_root
-from loaders.hints.snapshots import decode_snapshot_root
-from loaders.layout import HintKind, hint_root_key
+from loaders.layout import HintKind
 from loaders.store.base import ObjectStore
 
 PROBES = np.arange(64, dtype=np.int64) * 104_729
@@ -139,7 +138,7 @@ def stored_hints(
             check=check,
         )
     try:
-        snapshot = _snapshot_root(store, namespace, node_id)
+        snapshot = read_snapshot_root(store, namespace, node_id)
     except HintProblem as problem:
         yield _troubled(problem, HintKind.SNAPSHOTS, node_id, live)
     else:
@@ -152,14 +151,6 @@ def stored_hints(
             size_bytes=snapshot.size_bytes,
             entries=snapshot.entries,
         )
-
-
-def _snapshot_root(store: ObjectStore, namespace: str, node_id: int) -> SnapshotRoot:
-    key = hint_root_key(HintKind.SNAPSHOTS, node_id)
-    fetched = fetch_root(store, key)
-    if fetched is None:
-        raise HintProblem(HintTrouble.MISSING, key, "no such object")
-    return decode_snapshot_root(fetched.body, namespace=namespace, node_id=node_id)
 
 
 def _troubled(problem: HintProblem, kind: HintKind, node_id: int, live: Rows) -> StoredHint:
