@@ -58,7 +58,7 @@ import numpy as np
 
 from accel import ObjectCatalog, S3Settings, open_store
 from accel.compaction.plan import Group
-from accel.compaction.running import Committed, commit_outcome, run_group
+from accel.compaction.running import commit_outcome, run_group
 from accel.compaction.settings import CompactionSettings
 from accel.image import version_number
 from accel.system import SYSTEM
@@ -178,8 +178,8 @@ class Replacing:
         group = Group(NODE_ID, first, sources, none, none, self._plan.streams, 1, 0, 0, 0)
         outcome = run_group(self._catalog, group, CompactionSettings())
         self._committed({})  # ids were prepared
-        if commit_outcome(self._catalog, outcome) != Committed():
-            raise RuntimeError(f"expected to commit {group.name}, found {outcome}")
+        if why_not := commit_outcome(self._catalog, outcome):
+            raise RuntimeError(f"expected to commit {group.name}, found {why_not}")
         merged: dict[int, tuple[int, int]] = {}
         for source in sources:
             for stream_id, (start, end) in self._held.pop(source.object_id).items():

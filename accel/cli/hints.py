@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import click
+from msgspec import to_builtins
 
 from accel.cli.catalog.hints import node_option
 from accel.cli.groups import CommandGroup
@@ -59,7 +60,7 @@ def show(
         for done, (node_id, live) in enumerate(lists.items(), start=1):
             found += stored_hints(opened, namespace, node_id, live, now_seconds=SYSTEM.clock(), is_checked=is_checked)
             tell(done, len(lists))
-    output.show(Shown({"checked": is_checked, "hints": [each.to_dict() for each in found]}, _lines(found)))
+    output.show(Shown({"checked": is_checked, "hints": to_builtins(found)}, _lines(found)))
     if not all(each.is_sound for each in found):
         end_with(EXIT_PROBLEMS)
 

@@ -7,9 +7,10 @@ carried out, also repeatedly: finished groups are recognised.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -122,10 +123,6 @@ class Skipped:
     node_id: int
     object_ids: tuple[int, ...]
     reason: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data, for people and logs."""
-        return {"node_id": self.node_id, "object_ids": list(self.object_ids), "reason": self.reason}
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,9 +263,9 @@ class CompactionPlan:
             "settings": self.settings.to_dict(),
             "nodes": [node.to_dict() for node in self.nodes],
             "groups": [group.to_dict() for group in self.groups],
-            "skipped": [skipped.to_dict() for skipped in self.skipped],
-            "spared": [asdict(spared) for spared in self.spared],
-            "failed": [asdict(failed) for failed in self.failed],
+            "skipped": msgspec.to_builtins(self.skipped),
+            "spared": msgspec.to_builtins(self.spared),
+            "failed": msgspec.to_builtins(self.failed),
             "bad_objects": [bad.to_dict() for node in self.nodes for bad in node.bad],
             "reasons": list(self.reasons),
             "dead_objects": len(self.dead),

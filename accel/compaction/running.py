@@ -267,12 +267,12 @@ class _Work:
         if known is not None and known.status in (Status.COMMITTED, Status.SET_ASIDE):
             give_up(self._catalog, attempt.group.node_id, attempt.object_ids)
             return
-        ended = commit_outcome(self._catalog, attempt)
-        if isinstance(ended, Committed):
+        why_not = commit_outcome(self._catalog, attempt)
+        if not why_not:
             self._settle(GroupResult(attempt.group, Status.COMMITTED, outcome=replace(attempt, ranges=None)))
         else:
             status = Status.LOST if self._is_taken(attempt.group) else Status.FAILED
-            self._settle(GroupResult(attempt.group, status, ended.reason))
+            self._settle(GroupResult(attempt.group, status, why_not))
 
     def _fail(self, attempt: GroupFailure) -> None:
         group, bad = attempt.group, attempt.bad
@@ -568,24 +568,8 @@ ATTEMPTS_MAX = 5
 FIRST_PAUSE_SECONDS = 0.2
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """The group's sources are retired, and its outputs are listed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """The group was not committed.
-
-    Args:
-        reason: why.
-    """
-
-    reason: str
-
-
-def commit_outcome(catalog: ObjectCatalog, outcome: GroupOutcome) -> Committed | Lost:
-    """Commit a group; if that is impossible, discard its outputs.
+def commit_outcome(catalog: ObjectCatalog, outcome: GroupOutcome) -> str:
+    """Commit a group; if that is impossible, discard its outputs, and return the reason; else an empty text.
 
     Requests: those of `ObjectCatalog.commit_compaction`, without opening any object.
     """
@@ -607,9 +591,9 @@ def commit_outcome(catalog: ObjectCatalog, outcome: GroupOutcome) -> Committed |
             if not (caught.retryable or isinstance(caught, AmbiguousWrite)):
                 break
         else:
-            return Committed()
+            return ""
     give_up(catalog, outcome.group.node_id, outcome.object_ids)
-    return Lost(f"{type(error).__name__}: {error}")
+    return f"{type(error).__name__}: {error}"
 
 
 def is_open(node_list: NodeList | None, group: Group) -> bool:

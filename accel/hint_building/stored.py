@@ -8,7 +8,7 @@ check: one read of a pack (16 MiB) and one filter.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -98,10 +98,6 @@ class StoredHint:
     def is_sound(self) -> bool:
         """Whether it can be used or is missing, and its filters, if read, are good."""
         return self.trouble in {None, HintTrouble.MISSING} and (self.check is None or self.check.is_sound)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The form for machines."""
-        return asdict(self) | {"kind": self.kind.value, "trouble": self.trouble and self.trouble.value}
 
 
 def stored_hints(
