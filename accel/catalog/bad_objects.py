@@ -13,7 +13,7 @@ it. Its row has the cause, how many runs failed because of it, and since when. A
 **Later runs** send one request of one byte for each row, and do not open the object until it has changed:
 
     MISSING, DENIED    until the byte can be read
-    INDEX, BLOCK       until the object has another ETag, as after `accel catalog put-back`
+    INDEX, BLOCK       until the object has another ETag, as after `accel repair --from`
     UNAVAILABLE        for the first `UNAVAILABLE_RUNS` runs they try again; then until the byte can be read
 
 An object that an operator has mended in another way is tried again by `accel catalog compact --retry-set-aside`.

@@ -381,7 +381,7 @@ def wrong_sketch(node_list: NodeList, object_id: int, ranges: ObjectRanges) -> I
     if hidden:
         where = f"object {object_id} in the {node_list.where}"
         expected = "a sketch that excludes none of the object's streams"
-        remedy = f"`accel catalog sketch --node {node_list.node_id} --yes` makes a true sketch"
+        remedy = f"`accel repair --sketches {node_list.node_id} --yes` makes a true sketch"
         yield Problem(ProblemKind.SKETCH, where, expected, f"a sketch that excludes {some(hidden)}: {remedy}")
 
 

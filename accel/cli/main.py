@@ -174,6 +174,9 @@ COMMANDS = {
     "hints": LazyCommand("accel.cli.hints:hints_group", "Show which filter packs and index snapshots are in a bucket."),
     "object": LazyCommand("accel.cli.objects:object_group", "Inspect objects, and verify them."),
     "read": LazyCommand("accel.cli.lookup.read:read", "Read the records of a stream."),
+    "repair": LazyCommand(
+        "accel.cli.repair:repair", "Rebuild what is damaged, or restore it from a copy; a dry run without --yes."
+    ),
     "scope": LazyCommand("accel.cli.inside:scope_group", "Delete scopes, which hold streams."),
     "serve": LazyCommand("accel.cli.serving:serve", "Serve lookups over HTTP, for brokers in any language."),
     "stream": LazyCommand("accel.cli.stream:stream_group", "Create streams, show their history, and change them."),

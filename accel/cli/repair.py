@@ -11,10 +11,11 @@ import click
 from accel.catalog import ObjectCatalog
 from accel.catalog.edges import NODE_ID_MAX
 from accel.cli.catalog.verify import SHOWN_MAX, left_out
-from accel.cli.options import EXIT_FAILED, StoreChoice, command, end_with, store_options, yes_option
-from accel.cli.stream.options import StreamChoice, sizes_option, stream_options
+from accel.cli.options import EXIT_FAILED, StoreChoice, command, end_with, yes_option
+from accel.cli.stream.options import ScopeChoice, parse_name, read_by, scope_options, sizes_option
 from accel.rendering import Output, Shown
-from accel.repair.catalog import THE_CATALOG, repair
+from accel.repair.catalog import THE_CATALOG
+from accel.repair.catalog import repair as repair_catalog
 from accel.repair.lost_objects import GivenUp, give_up
 from accel.repair.objects import PutBackOutcome, PutBackReport, put_back
 from accel.repair.sketches import SketchReport, sketch_list
@@ -27,29 +28,160 @@ if TYPE_CHECKING:
 SHOWN_FINDINGS_MAX: Final = 50
 """Limit of findings in the text; JSON has all of them."""
 
+IDS_SHOWN_MAX: Final = 20
+
 
 @command(
-    "Rebuild damaged records of a stream; a dry run without --yes.",
-    "accel stream repair --store s3://bucket --scope shop --stream orders",
-    "accel stream repair --store s3://bucket --scope shop --stream orders --size 0@0=100 --yes",
-    name="repair",
+    "Rebuild what is damaged, or restore it from a copy; a dry run without --yes.",
+    "accel repair --store s3://bucket",
+    "accel repair --give-up 1234 --store s3://bucket",
+    "accel repair --from s3://copy/prefix --store s3://bucket/prefix --yes",
+    "accel repair --sketches 4 --store s3://bucket --yes",
+    "accel repair --scope shop --stream orders --size 0@0=100 --store s3://bucket --yes",
 )
-@yes_option("Write what can be rebuilt; without it nothing is changed.")
+@click.option(
+    "--give-up",
+    "object_ids",
+    type=click.IntRange(min=0),
+    multiple=True,
+    metavar="OBJECT",
+    help="Only give up this object, which no copy of the bucket has; may be repeated.",
+)
+@click.option("--from", "copy", metavar="URL", help="Restore objects from this copy of the store, with the same keys.")
+@click.option(
+    "--sketches",
+    "node_id",
+    type=click.IntRange(0, NODE_ID_MAX),
+    metavar="NODE",
+    help="Rebuild the stream sketches of the objects in this node's list.",
+)
+@click.option("--stream", callback=read_by(parse_name), help="Rebuild records of this stream, within its scope.")
 @sizes_option
-@stream_options
-def repair_stream(*, yes: bool, sizes: dict[int, int], stream: StreamChoice, output: Output) -> None:
-    """Find records that cannot be read, are missing, or contradict others, and rebuild those derivable from others.
+@yes_option("Write what can be rebuilt or restored; without it nothing is changed.")
+@scope_options
+def repair(
+    *,
+    object_ids: tuple[int, ...],
+    copy: str | None,
+    node_id: int | None,
+    stream: str | None,
+    sizes: dict[int, int],
+    yes: bool,
+    scope: ScopeChoice,
+    output: Output,
+) -> None:
+    """Find keys of the catalog that cannot be read or are missing, and rebuild those that can be derived from others.
 
-    It may run at any time, beside other processes, and reads all records of the stream. It reports each record that
-    cannot be rebuilt, and then exits with 1. A lost shard of sealed sizes is rebuilt from --size.
+    Derived keys are markers of tables, the copy of the choices, the directory of nodes, the counter of object ids,
+    checkpoints and kept versions. Lists and stream shards cannot be derived: they are named, and the command exits with
+    1. It may run at any time, and does not write keys that can be read.
+
+    --give-up shows the ranges of streams that are lost with an object of a node's list that cannot be read. With --yes
+    the object leaves the list, and readers of these ranges get an error that names the end of the hole.
+
+    --from restores live objects that are missing or damaged from a copy of the bucket. All live objects are opened. An
+    object is copied only if its size and checksum in the copy are those in the catalog. Readable objects and keys below
+    accel/ are not touched. Exits with 1 if an object could not be restored.
+
+    --sketches writes a correct sketch of each object in a node's list: the streams that the object certainly does not
+    hold. An object has no sketch if its commit did not name its streams, or an older release wrote the list; lookups
+    then open it unnecessarily. A sketch that hides a stream of its object is damage, which `accel catalog verify`
+    finds. All live objects of the node are opened; with --yes the list is written once, if a sketch is to be changed.
+
+    --stream finds records of a stream that cannot be read, are missing, or contradict others, and rebuilds those
+    derivable from others. It may run at any time, beside other processes, and reads all records of the stream. It
+    reports each record that cannot be rebuilt, and then exits with 1. A lost shard of sealed sizes is rebuilt from
+    --size.
     """
-    from accel.repair.streams import repair_stream  # noqa: PLC0415 - only some commands need it
+    if sum((bool(object_ids), copy is not None, node_id is not None, stream is not None)) > 1:
+        raise click.UsageError("Expected one of '--give-up', '--from', '--sketches' and '--stream'.")
+    if sizes and stream is None:
+        raise click.UsageError("Expected --stream with --size: segments of which stream?")
+    if stream is not None:
+        from accel.repair.streams import repair_stream  # noqa: PLC0415 - other kinds of repair start without it
 
-    done = repair_stream(stream.scope.open(), stream.scope.scope, stream.name, apply=yes, sizes=sizes)
-    show_repair(done, f"stream {done.stream}", output)
+        done = repair_stream(scope.open(), scope.scope, stream, apply=yes, sizes=sizes)
+        _show_repair(done, f"stream {done.stream}", output)
+    elif copy is not None:
+        _put_back(scope.store, copy, output, yes=yes)
+    else:
+        with ObjectCatalog.open(scope.store.open()) as catalog:
+            if object_ids:
+                given_up = give_up(catalog, object_ids, apply=yes)
+                data = {"dry_run": not yes, "given_up": [asdict(each) for each in given_up]}
+                output.show(Shown(data, _given_up_lines(given_up, is_dry_run=not yes)))
+            elif node_id is not None:
+                report = sketch_list(catalog, node_id, is_dry_run=not yes)
+                output.show(Shown({"dry_run": not yes, **asdict(report)}, _sketch_lines(report, is_dry_run=not yes)))
+            else:
+                _show_repair(repair_catalog(catalog, apply=yes), THE_CATALOG, output)
 
 
-def show_repair(done: Repair, what: str, output: Output) -> None:
+def _put_back(store: StoreChoice, copy: str, output: Output, *, yes: bool) -> None:
+    copied = replace(store, url=copy).open()
+    with ObjectCatalog.open(store.open()) as catalog, output.progress("looking") as tell:
+        report = put_back(catalog, copied, is_dry_run=not yes, progress=tell)
+    data = {
+        "dry_run": report.is_dry_run,
+        "objects": report.objects,
+        "found": [{**asdict(each), "outcome": each.outcome.value} for each in report.found],
+        "unchecked": report.unchecked,
+    }
+    output.show(Shown(data, _put_back_lines(report)))
+    left = len(report.found) - report.count(PutBackOutcome.PUT_BACK) + report.unchecked
+    end_with(EXIT_FAILED if left else 0)
+
+
+def _put_back_lines(report: PutBackReport) -> Iterator[str]:
+    for each in report.found:
+        may = "can be " if report.is_dry_run and each.outcome is PutBackOutcome.PUT_BACK else ""
+        yield f"object {each.object_id} at {each.key}: {may}{each.outcome.value}"
+        yield f"  found: {each.problem}"
+        if each.reason:
+            yield f"  why:   {each.reason}"
+    counted = [f"{number} {outcome.value}" for outcome in PutBackOutcome if (number := report.count(outcome))]
+    if report.unchecked:
+        counted.append(f"{report.unchecked} could not be read")
+    text = f"{count_text(report.objects, 'object')} read: {', '.join(counted) or 'nothing is missing or damaged'}"
+    yield f"dry run: {text} (--yes does it)" if report.is_dry_run and report.found else text
+
+
+def _given_up_lines(given_up: tuple[GivenUp, ...], *, is_dry_run: bool) -> Iterator[str]:
+    for each in given_up:
+        verb = "would be given up" if is_dry_run else "given up"
+        yield f"object {each.object_id} of node {each.node_id}, {size_text(each.size_bytes)}: {verb}"
+        yield f"  found: {each.reason}"
+        what = "lost" if each.is_exact else "lost at most"
+        for lost in each.lost[:SHOWN_MAX]:
+            end = (
+                f"{lost.end})"
+                if lost.end >= 0
+                else "its end), which is not known: later appends get these offsets again"
+            )
+            yield f"  {what}: stream {lost.stream_id}, offsets [{lost.start}, {end}"
+        yield from left_out(len(each.lost), SHOWN_MAX, "ranges")
+        if not each.lost:
+            yield "  nothing that is kept is lost"
+    if is_dry_run:
+        yield "nothing was written: repeat it with --yes"
+
+
+def _sketch_lines(report: SketchReport, *, is_dry_run: bool) -> Iterator[str]:
+    verb = "would be sketched" if is_dry_run else "sketched"
+    opened = count_text(report.objects, "object")
+    if not report.missing and not report.wrong:
+        yield f"node {report.node_id}: {opened} opened, and all sketches are correct: nothing to do"
+        return
+    yield f"node {report.node_id}: {opened} opened"
+    for ids, why in ((report.missing, "had no sketch"), (report.wrong, "had one that hides a stream")):
+        if ids:
+            shown = ", ".join(map(str, ids[:IDS_SHOWN_MAX])) + (", ..." if len(ids) > IDS_SHOWN_MAX else "")
+            yield f"  {count_text(len(ids), 'object')} {verb} that {why}: {shown}"
+    if is_dry_run:
+        yield "nothing was written: repeat it with --yes"
+
+
+def _show_repair(done: Repair, what: str, output: Output) -> None:
     """Print the findings and results of a repair, and exit with the code for its result."""
     from accel.repair.findings import RepairOutcome  # noqa: PLC0415 - only some commands need it
 
@@ -91,141 +223,3 @@ def _finding_lines(done: Repair, what: str, counts: Mapping[RepairOutcome, int])
     counted = [f"{count} {outcome.value}" for outcome, count in counts.items() if count]
     text = f"{count_text(len(done.findings), 'record')} of {done.stream}: {', '.join(counted)}"
     yield text if done.applied else f"dry run: {text} (--yes rebuilds)"
-
-
-IDS_SHOWN_MAX = 20
-
-
-@command(
-    "Rebuild the stream sketches of a node's objects; a dry run without --yes.",
-    "accel catalog sketch --node 4 --store s3://bucket",
-    "accel catalog sketch --node 4 --yes --store s3://bucket",
-)
-@click.option("--node", "node_id", type=click.IntRange(0, NODE_ID_MAX), required=True, help="The node of the list.")
-@yes_option()
-@store_options
-def sketch(*, node_id: int, yes: bool, store: StoreChoice, output: Output) -> None:
-    """Write a correct sketch of each object in a node's list: the streams that the object certainly does not hold.
-
-    An object has no sketch if its commit did not name its streams, or an older release wrote the list; lookups then
-    open it unnecessarily. A sketch that hides a stream of its object is damage, which `accel catalog verify` finds. The
-    command opens all live objects of the node; with --yes it writes the list once, if a sketch is to be changed.
-    """
-    with ObjectCatalog.open(store.open()) as catalog:
-        report = sketch_list(catalog, node_id, is_dry_run=not yes)
-        data = {"dry_run": not yes, **asdict(report)}
-        output.show(Shown(data, _sketch_lines(report, is_dry_run=not yes)))
-
-
-def _sketch_lines(report: SketchReport, *, is_dry_run: bool) -> Iterator[str]:
-    verb = "would be sketched" if is_dry_run else "sketched"
-    opened = count_text(report.objects, "object")
-    if not report.missing and not report.wrong:
-        yield f"node {report.node_id}: {opened} opened, and all sketches are correct: nothing to do"
-        return
-    yield f"node {report.node_id}: {opened} opened"
-    for ids, why in ((report.missing, "had no sketch"), (report.wrong, "had one that hides a stream")):
-        if ids:
-            shown = ", ".join(map(str, ids[:IDS_SHOWN_MAX])) + (", ..." if len(ids) > IDS_SHOWN_MAX else "")
-            yield f"  {count_text(len(ids), 'object')} {verb} that {why}: {shown}"
-    if is_dry_run:
-        yield "nothing was written: repeat it with --yes"
-
-
-@command(
-    "Rebuild keys of a catalog that can be derived from others; a dry run without --yes.",
-    "accel catalog repair --store s3://bucket",
-    "accel catalog repair --yes --store s3://bucket",
-    "accel catalog repair --give-up 1234 --store s3://bucket",
-    name="repair",
-)
-@click.option(
-    "--give-up",
-    "object_ids",
-    type=click.IntRange(min=0),
-    multiple=True,
-    metavar="OBJECT",
-    help="Only give up this object, which no copy of the bucket has; may be repeated.",
-)
-@yes_option("Write what can be rebuilt; without it nothing is changed.")
-@store_options
-def repair_command(*, object_ids: tuple[int, ...], yes: bool, store: StoreChoice, output: Output) -> None:
-    """Find keys of the catalog that cannot be read or are missing, and rebuild those that can be derived from others.
-
-    Derived keys are markers of tables, the copy of the choices, the directory of nodes, the counter of object ids,
-    checkpoints and kept versions. Lists and stream shards cannot be derived: they are named, and the command exits with
-    1. It may run at any time, and does not write keys that can be read.
-
-    --give-up shows the ranges of streams that are lost with an object of a node's list that cannot be read. With --yes
-    the object leaves the list, and readers of these ranges get an error that names the end of the hole.
-    """
-    with ObjectCatalog.open(store.open()) as catalog:
-        if object_ids:
-            given_up = give_up(catalog, object_ids, apply=yes)
-            data = {"dry_run": not yes, "given_up": [asdict(each) for each in given_up]}
-            output.show(Shown(data, _given_up_lines(given_up, is_dry_run=not yes)))
-            return
-        show_repair(repair(catalog, apply=yes), THE_CATALOG, output)
-
-
-def _given_up_lines(given_up: tuple[GivenUp, ...], *, is_dry_run: bool) -> Iterator[str]:
-    for each in given_up:
-        verb = "would be given up" if is_dry_run else "given up"
-        yield f"object {each.object_id} of node {each.node_id}, {size_text(each.size_bytes)}: {verb}"
-        yield f"  found: {each.reason}"
-        what = "lost" if each.is_exact else "lost at most"
-        for lost in each.lost[:SHOWN_MAX]:
-            end = (
-                f"{lost.end})"
-                if lost.end >= 0
-                else "its end), which is not known: later appends get these offsets again"
-            )
-            yield f"  {what}: stream {lost.stream_id}, offsets [{lost.start}, {end}"
-        yield from left_out(len(each.lost), SHOWN_MAX, "ranges")
-        if not each.lost:
-            yield "  nothing that is kept is lost"
-    if is_dry_run:
-        yield "nothing was written: repeat it with --yes"
-
-
-@command(
-    "Restore lost or damaged objects from a copy; a dry run without --yes.",
-    "accel catalog put-back --from s3://copy/prefix --store s3://bucket/prefix",
-    "accel catalog put-back --from s3://copy/prefix --yes --store s3://bucket/prefix",
-    name="put-back",
-)
-@click.option("--from", "copy", metavar="URL", required=True, help="A copy of the store, with the same keys.")
-@yes_option()
-@store_options
-def put_back_command(*, copy: str, yes: bool, store: StoreChoice, output: Output) -> None:
-    """Restore live objects that are missing or damaged from a copy of the bucket.
-
-    All live objects are opened. An object is copied only if its size and checksum in the copy are those in the catalog.
-    Readable objects and keys below accel/ are not touched. Exits with 1 if an object could not be restored.
-    """
-    copied = replace(store, url=copy).open()
-    with ObjectCatalog.open(store.open()) as catalog, output.progress("looking") as tell:
-        report = put_back(catalog, copied, is_dry_run=not yes, progress=tell)
-    data = {
-        "dry_run": report.is_dry_run,
-        "objects": report.objects,
-        "found": [{**asdict(each), "outcome": each.outcome.value} for each in report.found],
-        "unchecked": report.unchecked,
-    }
-    output.show(Shown(data, _put_back_lines(report)))
-    left = len(report.found) - report.count(PutBackOutcome.PUT_BACK) + report.unchecked
-    end_with(EXIT_FAILED if left else 0)
-
-
-def _put_back_lines(report: PutBackReport) -> Iterator[str]:
-    for each in report.found:
-        may = "can be " if report.is_dry_run and each.outcome is PutBackOutcome.PUT_BACK else ""
-        yield f"object {each.object_id} at {each.key}: {may}{each.outcome.value}"
-        yield f"  found: {each.problem}"
-        if each.reason:
-            yield f"  why:   {each.reason}"
-    counted = [f"{number} {outcome.value}" for outcome in PutBackOutcome if (number := report.count(outcome))]
-    if report.unchecked:
-        counted.append(f"{report.unchecked} could not be read")
-    text = f"{count_text(report.objects, 'object')} read: {', '.join(counted) or 'nothing is missing or damaged'}"
-    yield f"dry run: {text} (--yes does it)" if report.is_dry_run and report.found else text

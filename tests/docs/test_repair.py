@@ -273,14 +273,14 @@ def test_many_keys_at_once_are_rebuilt(broken: Broken) -> None:
 def test_a_repair_of_a_catalog_writes_nothing_without_being_told(broken: Broken) -> None:
     broken.damage("accel/tables/nodes/directory")
     before = {info.key: info.etag for info in broken.store.list("")}
-    assert run("catalog", "repair", "--store", broken.url).exit_code == 0
+    assert run("repair", "--store", broken.url).exit_code == 0
     assert {info.key: info.etag for info in broken.store.list("")} == before
 
 
 def test_a_directory_is_not_made_of_fewer_lists_than_others_name(broken: Broken) -> None:
     for key in ("nodes/directory", "node-lists/0000000004"):
         lose(broken.store, f"accel/tables/{key}")
-    refused = run("catalog", "repair", "--yes", "--store", broken.url)
+    refused = run("repair", "--yes", "--store", broken.url)
     assert refused.exit_code == 1
     assert "directory: cannot be rebuilt" in refused.stdout
 
@@ -296,7 +296,7 @@ def test_a_format_record_that_does_not_decode_is_written_again(broken: Broken) -
 def test_a_counter_of_histories_is_made_above_all_ids(broken: Broken) -> None:
     key = "accel/tables/_system%2Fcounters/segmentStreams"
     broken.damage(key)
-    assert run("catalog", "repair", "--yes", "--store", broken.url).exit_code == 1
+    assert run("repair", "--yes", "--store", broken.url).exit_code == 1
     lose(broken.store, key)
     broken.follow("A key that does not decode", 2)
     assert broken.events() == EVENTS
@@ -305,7 +305,7 @@ def test_a_counter_of_histories_is_made_above_all_ids(broken: Broken) -> None:
 @pytest.mark.parametrize("key", ["node-lists/0000000004", "stream-buckets/00003"])
 def test_a_list_or_a_shard_is_put_back(broken: Broken, key: str) -> None:
     broken.damage(f"accel/tables/{key}")
-    told = run("catalog", "repair", "--yes", "--store", broken.url)
+    told = run("repair", "--yes", "--store", broken.url)
     assert (told.exit_code, "cannot be rebuilt" in told.stdout) == (1, True)
     broken.put_back(f"accel/tables/{key}")
     broken.follow("A list or a stream shard")
@@ -379,7 +379,7 @@ def test_a_record_that_does_not_decode_is_rebuilt(histories: Histories, name: st
     before = histories.done("stream history --to 9000")
     cut(store, record(store, name))
     followed(histories, "A record of a stream")
-    assert histories.done("stream repair") == "stream shop/orders: nothing is damaged\n"
+    assert histories.done("repair --stream orders") == "stream shop/orders: nothing is damaged\n"
     assert histories.done("stream history --to 9000") == before
 
 

@@ -5,7 +5,7 @@ take the bytes for a value of that key: it ends with an error, or waits. A damag
 is a violation: nothing may be built on bytes that cannot be read.
 
 Values of tables are damaged, which have a checksum, and objects: these disappear, get the bytes of another one, or rot
-in the footer, and `accel catalog put-back` restores them while everything goes on. Flipped bits of a payload are not
+in the footer, and `accel repair --from` restores them while everything goes on. Flipped bits of a payload are not
 noticed by all readers, and a key that went back in time may contradict nothing (docs/operations/reliability.md).
 """
 
@@ -135,7 +135,7 @@ class Rot:
         self.world.listings.injected["objects damaged" if _is_object(damage.key) else "keys damaged"] += 1
 
     def _put_object_back(self) -> None:
-        """With `put-back`, from a copy that has this object; one that is no longer live stays as it is."""
+        """With `repair --from`, from a copy that has this object; one that is no longer live stays as it is."""
         damage, copy = self.world.damage, MemoryStore()
         if damage is None:
             return
@@ -173,7 +173,7 @@ def put_back(world: World) -> None:
     if now is None and damage.wrong is not None:
         return  # it was due to be deleted, damaged or not
     if _is_object(damage.key) and now == damage.right:
-        return  # `put-back` did it
+        return  # `repair --from` did it
     if now != damage.wrong:
         raise Violation(f"{damage.key} was damaged, and a process wrote over it without having read it")
     world.memory.put(damage.key, damage.right, mark=damage.mark)

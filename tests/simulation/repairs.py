@@ -4,9 +4,9 @@ Some keys disappear, rot, or get the bytes of a neighbour, several at once: live
 catalog's tables, and records of a history. There is a copy of the bucket. An operator follows the page:
 
     verify             reports a problem, or raises one of our errors
-    catalog repair     until it rebuilds nothing more; keys that it cannot rebuild are put back from the copy
-    catalog put-back   brings each live object back from the copy
-    stream repair      the same for the records of a stream
+    repair             until it rebuilds nothing more; keys that it cannot rebuild are put back from the copy
+    repair --from      brings each live object back from the copy
+    repair --stream    the same for the records of a stream
 
 Each damaged key must be named by a finding. At the end all is compared as at quiet, and rebuilt records with those that
 were there before.

@@ -5,23 +5,10 @@ from __future__ import annotations
 import click
 
 from accel.cli.catalog import compact, gc, hints, importing, run_all, status, undo, verify
-from accel.cli.groups import CommandGroup, LazyCommand
-
-_LAZY = {
-    "put-back": LazyCommand(
-        "accel.cli.repair:put_back_command", "Restore lost or damaged objects from a copy; a dry run without --yes."
-    ),
-    "repair": LazyCommand(
-        "accel.cli.repair:repair_command",
-        "Rebuild keys of a catalog that can be derived from others; a dry run without --yes.",
-    ),
-    "sketch": LazyCommand(
-        "accel.cli.repair:sketch", "Rebuild the stream sketches of a node's objects; a dry run without --yes."
-    ),
-}
+from accel.cli.groups import CommandGroup
 
 
-@click.group("catalog", cls=CommandGroup, lazy=_LAZY)
+@click.group("catalog", cls=CommandGroup)
 def catalog_group() -> None:
     """Create, show and maintain the object catalog of a bucket."""
 

@@ -1,7 +1,7 @@
-"""`accel catalog undo`, `restored` and `put-back`: return to an earlier state, or recover after a restored backup.
+"""`accel catalog undo` and `restored`: return to an earlier state, or recover after a restored backup.
 
 `undo` reverts bad compactions of one node. `restored` records that keys of the bucket were restored from a copy, so
-that readers discard data that they cached in the lost time. `put-back` copies single objects from a copy.
+that readers discard data that they cached in the lost time.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from accel.cli.groups import CommandGroup, LazyCommand
+from accel.cli.groups import CommandGroup
 from accel.cli.stream import (
     changes,
     events,
@@ -16,14 +16,7 @@ from accel.cli.stream import (
 groups_group = reader_groups.groups_group
 
 
-_LAZY = {
-    "repair": LazyCommand(
-        "accel.cli.repair:repair_stream", "Rebuild damaged records of a stream; a dry run without --yes."
-    )
-}
-
-
-@click.group("stream", cls=CommandGroup, lazy=_LAZY)
+@click.group("stream", cls=CommandGroup)
 def stream_group() -> None:
     """Create streams, show their history, and change them.
 

@@ -198,7 +198,7 @@ def test_a_sketch_that_hides_a_stream_of_its_object_is_damage_and_a_command_mend
     assert kinds(found, Severity.DAMAGE) == kinds(found) == {ProblemKind.SKETCH}
     [problem] = found.problems  # one that excludes fewer streams than it could is as true
     assert problem.where == f"object {ids[0]} in the list of node 4"
-    assert "found a sketch that excludes 2: `accel catalog sketch --node 4 --yes` makes a true sketch" in str(problem)
+    assert "found a sketch that excludes 2: `accel repair --sketches 4 --yes` makes a true sketch" in str(problem)
     with world.open() as catalog:
         assert sketch_list(catalog, 4).wrong == (ids[0],)
     assert world.verify().problems == []

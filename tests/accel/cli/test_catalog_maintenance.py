@@ -530,7 +530,17 @@ def test_a_node_without_earlier_versions_says_so(shop: Shop) -> None:
     assert shop.run("undo", "--node", "5").stdout == "node 5: no earlier version is kept\n"
 
 
-# sketch
+# repair
+
+
+def repair(shop: Shop, *args: str) -> Result:
+    return run("repair", *args, "--store", shop.url)
+
+
+def repaired(shop: Shop, *args: str) -> dict[str, Any]:
+    """The same, as data."""
+    found: dict[str, Any] = json.loads(repair(shop, *args, "--output", "json").stdout)
+    return found
 
 
 def test_sketching_shows_first_and_then_does_it(shop: Shop) -> None:
@@ -540,7 +550,7 @@ def test_sketching_shows_first_and_then_does_it(shop: Shop) -> None:
             lambda now: None if now is None or np.array_equal(now.sketches, wrong) else replace(now, sketches=wrong)
         )
     before, ids = shop.state(), (shop.sources[2].object_id, shop.target.object_id)
-    shown = shop.run("sketch", "--node", "4").stdout.splitlines()
+    shown = repair(shop, "--sketches", "4").stdout.splitlines()
     assert shown == [
         "node 4: 2 objects opened",
         f"  1 object would be sketched that had no sketch: {ids[0]}",
@@ -549,10 +559,10 @@ def test_sketching_shows_first_and_then_does_it(shop: Shop) -> None:
     ]
     assert shop.state() == before
     expected = {"node_id": 4, "objects": 2, "missing": [ids[0]], "wrong": [ids[1]]}
-    assert shop.json("sketch", "--node", "4") == {"dry_run": True, **expected}
-    assert shop.json("sketch", "--node", "4", "--yes") == {"dry_run": False, **expected}
+    assert repaired(shop, "--sketches", "4") == {"dry_run": True, **expected}
+    assert repaired(shop, "--sketches", "4", "--yes") == {"dry_run": False, **expected}
     assert shop.run("verify").exit_code == 0
-    again = shop.run("sketch", "--node", "4", "--yes").stdout
+    again = repair(shop, "--sketches", "4", "--yes").stdout
     assert again == "node 4: 2 objects opened, and all sketches are correct: nothing to do\n"
 
 
@@ -560,13 +570,13 @@ def test_an_object_is_given_up_only_with_yes_and_the_ranges_that_are_lost_are_na
     gone = shop.target.object_id
     shop.remove(gone)
     before = shop.state()
-    told = shop.run("repair", "--give-up", str(gone))
+    told = repair(shop, "--give-up", str(gone))
     assert (told.exit_code, shop.state()) == (0, before)
     assert f"object {gone} of node 4" in told.stdout
     assert "lost at most: stream 1, offsets [0, " in told.stdout
-    done = shop.json("repair", "--give-up", str(gone), "--yes")
+    done = repaired(shop, "--give-up", str(gone), "--yes")
     assert (done["dry_run"], [each["object_id"] for each in done["given_up"]]) == (False, [gone])
-    assert "found it in none" in shop.run("repair", "--give-up", str(gone)).stderr
+    assert "found it in none" in repair(shop, "--give-up", str(gone)).stderr
     assert shop.run("verify").exit_code == 0
 
 

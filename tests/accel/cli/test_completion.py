@@ -40,7 +40,7 @@ def test_commands_come_with_what_they_do() -> None:
     assert set(found) >= {"catalog", "doctor", "get-objects", "stream"}
     assert found["get-objects"] == "Find the objects that hold a stream's offsets."
     assert values("get-") == ["get-objects"]
-    assert values("catalog", "re") == ["refresh", "repair", "restored"]
+    assert values("catalog", "re") == ["refresh", "restored"]
 
 
 def test_options_and_choices_are_completed() -> None:

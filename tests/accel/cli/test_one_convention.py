@@ -27,7 +27,6 @@ NEEDED = {
     "catalog init": ("--namespace", "shop"),
     "catalog import": ("--node", "4"),
     "catalog undo": ("--node", "4"),
-    "catalog put-back": ("--from", URL),
     "table": ("tables",),
     "scope delete": ("--scope", "shop"),
     "stream configure": (*STREAM, "--min-segments", "1"),
