@@ -8,14 +8,13 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tests.budget import figures
+from tests.counting import ROOT, parsed
 
-ROOT = Path(__file__).parent.parent
 PACKAGES = ("accel", "bloom", "range_index", "loaders", "spark_jobs")
 MODULE_LINES_MAX = 800
 MODULE_LINES_MIN = 60
@@ -42,11 +41,6 @@ lowers them. A change that raises one says in its message what the project gets 
 
 def modules() -> list[Path]:
     return [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
-
-
-@cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
 
 
 def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
