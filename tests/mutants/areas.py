@@ -170,7 +170,7 @@ AREAS: Final = (
         "loaders",
         ("loaders/*.py",),
         [
-            *_tests("loaders", "settings lifetime parallel few_threads host_limits tracing shared_chunks"),
+            *_tests("loaders", "settings lifetime threads few_threads host_limits tracing shared_chunks"),
             *_tests("loaders/store", "memory"),
             *_tests("loaders/tables", "settling typed_key"),
             *_tests("accel", "errors"),
