@@ -65,7 +65,7 @@ from accel.streams.shared.auto_scale import AutoScaler, AutoScaleStats
 from accel.streams.shared.forwarding import ForwardingServer, Peers, SegmentService, forwarding_app
 from accel.streams.shared.owners import OwnersTable, Registration
 from accel.streams.shared.segments import SharedSegments
-from accel.streams.time_index import PartCache
+from accel.streams.time_index import part_cache
 from accel.streams.writer import StreamWriter
 from accel.system import SYSTEM, Components, measured, of_store, skew_seconds
 from loaders.awaiting import ended, in_thread, opened, outcome
@@ -205,7 +205,7 @@ class Connection(Closing):
         taken = create if isinstance(create, FormatRecord) else taker("create", "bool", InvalidArgument)(create)
         self._wanted_node, self._create, self._system = node_id, taken, of_store(store, system)
         self._parts: SharedLoads[str, Any] = SharedLoads(PARTS_MAX, lambda _: 1)
-        self._time_parts = PartCache()
+        self._time_parts = part_cache()
         self._group_counts = GroupReaderCounts()
         self._lock = Lock()  # guards the attributes below
         self._closing, self._stopping = ExitStack(), ExitStack()
@@ -309,7 +309,7 @@ class Connection(Closing):
 
     def cache_stats(self) -> dict[str, CacheStats]:
         """Return statistics of the caches of table records and of time index parts. Opens nothing."""
-        caches = {"time_parts": self._time_parts.stats()}
+        caches = {"time_parts": self._time_parts.cache_stats()}
         streams: StreamStore | None = self._parts.peek("stream store")
         return caches if streams is None else caches | {"tables": streams.cache_stats()}
 

@@ -51,7 +51,7 @@ from accel.streams.rules.events import (
 from accel.streams.rules.routing import Events, size_bytes_of
 from accel.streams.segment_directory import SegmentDirectory, StreamSpan, refuse_elsewhere, refuse_lost, stream_spans
 from accel.streams.settings import SegmentsSettings
-from accel.streams.time_index import MOVED_RECORDS_MAX, PartCache, SegmentTimeIndex, records_of, restore_times, rows_of
+from accel.streams.time_index import MOVED_RECORDS_MAX, SegmentTimeIndex, part_cache, records_of, restore_times, rows_of
 from accel.streams.writer_numbers import REPEATED, NumberedEvents, NumberTables, SegmentNumbers, known_end
 from accel.system import Components
 from loaders.backoff import Backoff
@@ -425,7 +425,7 @@ class OpenSegments:
         self._open: dict[tuple[StreamName, int], OpenSegment] = {}
         self._by_stream: dict[int, OpenSegment] = {}
         self._accelerator: ReadAccelerator | None = None
-        self._cache = PartCache(CACHE_BYTES)
+        self._cache = part_cache(CACHE_BYTES)
         self.tables = NumberTables(self.store, self.directory, self.backoff, self.settings, self.system)
         # Threads of its own: the work done here needs the catalog's threads, which would wait for themselves.
         self._executor = Threads(PARALLEL_SEGMENTS, "accel-segments")

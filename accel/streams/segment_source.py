@@ -47,7 +47,7 @@ from accel.streams.rules.arrival_order import SegmentRead
 from accel.streams.rules.events import EventBatch, EventColumns, HostClock, decode_columns
 from accel.streams.rules.frontier import Frontier
 from accel.streams.rules.reader_core import AskEnd, Fill, SegmentEnd, SegmentEvents
-from accel.streams.time_index import PartCache, SegmentTimeIndex
+from accel.streams.time_index import PartCache, SegmentTimeIndex, part_cache
 from accel.system import SYSTEM, Components
 from loaders.format import BatchColumns
 from loaders.lifetime import PerProcess
@@ -172,7 +172,7 @@ class ObjectSegmentSource:
         self._stream = stream
         self._accelerator = accelerator
         self._store = store
-        self._cache = PartCache() if cache is None else cache
+        self._cache = part_cache() if cache is None else cache
         self._chunks = SharedChunks(store) if chunks is None else chunks
         self._timer = system.timer
         self._begun_seconds = system.timer()

@@ -34,7 +34,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,12 +46,11 @@ from accel.lookup.accelerator import ReadAccelerator
 from accel.streams.rules.events import HostClock, decode_events
 from accel.system import SYSTEM
 from loaders.backoff import Backoff
-from loaders.counting import CacheStats, CountedCache
 from loaders.errors import CorruptObject, PreconditionFailed, StoreUnavailable, WriteConflict
 from loaders.format import RecordBatch
 from loaders.layout import parse_time_part_key, time_part_key, time_part_prefix
-from loaders.lifetime import PerProcess
 from loaders.settings import RetrySettings, check_number
+from loaders.shared_loads import SharedLoads
 from loaders.store.base import CreateOnly, Fetched, ObjectStore
 from range_index.segment_times import (
     NO_TOKEN,
@@ -112,51 +111,13 @@ CACHE_BYTES_MAX: Final = 64 << 20
 ENTRY_OVERHEAD_BYTES: Final = 400
 
 
-class PartCache:
-    """Parts that were read, of any segments in one store; the least recently used are dropped. Threads: any.
-
-    Args:
-        size_bytes_max: limit of their total size.
-    """
-
-    def __init__(self, size_bytes_max: int = CACHE_BYTES_MAX) -> None:
-        check_number("size_bytes_max", size_bytes_max, 0, is_integer=True)
-        self.size_bytes_max = size_bytes_max
-        self._kept = PerProcess("parts of time indexes", lambda: _State(size_bytes_max))
-
-    def get(self, key: str) -> TimeRecords | None:
-        """Return the part at a key, if it is in the cache."""
-        with (kept := self._kept()).lock:
-            return kept.parts.found(kept.parts.get(key))
-
-    def keep(self, key: str, part: TimeRecords) -> None:
-        """Keep a part, unless it alone is larger than the cache."""
-        if _size_bytes(part) <= self.size_bytes_max:
-            with (kept := self._kept()).lock:
-                kept.parts[key] = part
-
-    @property
-    def size_bytes(self) -> int:
-        """The size of all parts in the cache."""
-        with (kept := self._kept()).lock:
-            return int(kept.parts.currsize)
-
-    def stats(self) -> CacheStats:
-        """Return the present contents of the cache, and its hits and misses."""
-        with (kept := self._kept()).lock:
-            return kept.parts.stats()
+PartCache: TypeAlias = SharedLoads[str, TimeRecords]
+"""Parts that were read, of any segments in one store, by key; the least recently used are dropped. Threads: any."""
 
 
-class _State:
-    """The cached parts of one process."""
-
-    def __init__(self, size_bytes_max: int) -> None:
-        self.lock = Lock()
-        self.parts: CountedCache[str, TimeRecords] = CountedCache(size_bytes_max, _size_bytes)
-
-
-def _size_bytes(part: TimeRecords) -> int:
-    return int(part.rows.nbytes) + ENTRY_OVERHEAD_BYTES
+def part_cache(size_bytes_max: int = CACHE_BYTES_MAX) -> PartCache:
+    """Return a cache of parts with this limit of their total size."""
+    return SharedLoads(size_bytes_max, lambda part: int(part.rows.nbytes) + ENTRY_OVERHEAD_BYTES)
 
 
 # The chain of parts
@@ -261,7 +222,7 @@ class TimeParts:
             CorruptObject: the part does not have the size that was listed.
         """
         key = self.key(part.first_record)
-        kept = self._cache.get(key)
+        kept = self._cache.peek(key)
         if kept is None:
             tail = self._store.get_tail(key, RECORD_SIZE_BYTES)
             _check_size(key, tail, part.records, RECORD_SIZE_BYTES)
@@ -276,13 +237,13 @@ class TimeParts:
             CorruptObject: its bytes do not have the format of a part, or contradict the neighbouring parts.
         """
         key = self.key(part.first_record)
-        kept = self._cache.get(key)
-        if kept is None:
+
+        def load() -> TimeRecords:
             fetched = self._store.get(key, size_bytes_max=part.records * RECORD_SIZE_BYTES)
             _check_size(key, fetched, part.records, part.records * RECORD_SIZE_BYTES)
-            kept = self._decoded(key, part, fetched.body)
-            self._cache.keep(key, kept)
-        return kept
+            return self._decoded(key, part, fetched.body)
+
+        return self._cache.get(key, load)
 
     def end_of(self, record: int) -> int:
         """Return the end offset of a record."""
@@ -478,7 +439,7 @@ class SegmentTimeIndex:
         Raises:
             CorruptObject: the parts have gaps or overlap; and StoreError.
         """
-        parts = TimeParts(store, stream_id, cache or PartCache())
+        parts = TimeParts(store, stream_id, part_cache() if cache is None else cache)
         index = cls(parts, clock, backoff or Backoff(RetrySettings(), SYSTEM.sleep, SYSTEM.jitter), moved_records_max)
         if memory is None or not index._resumed(memory, is_listed=not is_whole or memory.view().first_record > 0):
             index.refresh()

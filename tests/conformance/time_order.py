@@ -9,7 +9,7 @@ from typing import Any
 
 from accel.streams.rules.arrival_order import Lag, Orderer, Standing
 from accel.streams.rules.events import HostClock
-from accel.streams.time_index import PartCache, SegmentTimeIndex
+from accel.streams.time_index import SegmentTimeIndex, part_cache
 from loaders.store import MemoryStore, ObjectStore
 from range_index.segment_times import NO_TOKEN
 from tests.conformance.report import Report, same
@@ -45,7 +45,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.clock = HostClock(lambda: self.wall)
-        self.cache = PartCache()
+        self.cache = part_cache()
 
     def index(self, name: str) -> SegmentTimeIndex:
         """The index of a segment, which comes into being when it is first named."""

@@ -106,7 +106,6 @@ SHARED: dict[str, tuple[str, ...]] = {
         "accel.streams.shared.owners.OwnersTable",
         "accel.streams.shared.owners.Registration",
         "accel.streams.shared.segments.SharedSegments",
-        "accel.streams.time_index.PartCache",
         "accel.streams.writer_numbers.NumberTables",
     ),
     "time_index": ("accel.streams.time_index.TimeParts",),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from accel.streams.time_index import PartCache
+from accel.streams.time_index import part_cache
 from loaders.errors import CorruptObject
 from loaders.layout import time_part_key
 from loaders.store import MemoryStore
@@ -77,7 +77,7 @@ def test_a_part_that_does_not_fit_its_neighbours_is_refused(part: int, record: i
     index = open_index(store)
     index.read(read_first, 1)
     with_end(store, part, record, end)
-    index._parts._cache = PartCache(0)
+    index._parts._cache = part_cache(0)
     with pytest.raises(CorruptObject, match=f"0000{part}"):
         everything(index)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from accel.streams.rules.events import HostClock
-from accel.streams.time_index import PartCache
+from accel.streams.time_index import part_cache
 from loaders.layout import parse_time_part_key, time_part_key
 from loaders.store import CountingStore, MemoryStore
 from range_index.segment_times import NO_TOKEN, RECORD_SIZE_BYTES
@@ -36,7 +36,7 @@ class IndexMachine(RuleBasedStateMachine):
     def begin(self, moved_records_max: int, size_bytes_max: int) -> None:
         self.store = MemoryStore()
         self.source = Source()
-        self.cache = PartCache(size_bytes_max)
+        self.cache = part_cache(size_bytes_max)
         self.moved_records_max = moved_records_max
         self.model = Plain()
         self.log = b""
@@ -100,7 +100,7 @@ class IndexMachine(RuleBasedStateMachine):
         assert self.index.records == len(self.model.records)
         assert self.index.end_offset == self.model.end_offset
         assert self.log.endswith(encoded_memory(self.index))
-        assert self.cache.size_bytes <= self.cache.size_bytes_max
+        assert self.cache.counts().kept_bytes <= self.cache.counts().kept_bytes_max
 
 
 TestIndexMachine = IndexMachine.TestCase
@@ -220,9 +220,9 @@ def test_records_from_a_log_that_the_index_has_are_passed_over() -> None:
 def test_a_cache_that_is_too_small_for_any_part_is_none() -> None:
     store = MemoryStore()
     filled(store, TENS, moved_records_max=3).move(90)
-    cache = PartCache(0)
+    cache = part_cache(0)
     assert [end for end, _ in everything(open_index(store, cache=cache))] == TENS[:9]
-    assert cache.size_bytes == 0
+    assert cache.counts().kept_bytes == 0
 
 
 def test_other_keys_below_the_prefix_are_nobody_s() -> None:
@@ -248,13 +248,13 @@ def test_a_key_that_is_almost_right_names_no_part(key: str) -> None:
 def test_bounds_are_refused_that_make_no_sense() -> None:
     with pytest.raises(ValueError, match="moved_records_max"):
         open_index(MemoryStore(), moved_records_max=0)
-    with pytest.raises(ValueError, match="size_bytes_max"):
-        PartCache(-1)
+    with pytest.raises(ValueError, match="bound of 0 or more"):
+        part_cache(-1)
 
 
 def test_many_threads_read_while_one_adds_and_one_moves() -> None:
     store = MemoryStore()
-    index = open_index(store, moved_records_max=7, cache=PartCache(2000))
+    index = open_index(store, moved_records_max=7, cache=part_cache(2000))
 
     def add() -> None:
         for number in range(1, 1001):
