@@ -60,7 +60,6 @@ from weakref import ref
 from loaders.errors import Closed, NoThread
 from loaders.host_limits import threads_text
 from loaders.lifetime import Lifetime, PerProcess, ProcessId
-from loaders.settings import check_settings
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -412,6 +411,12 @@ WAITING_MAX: Final = 256
 FIRST_READS: Final = 2
 """Number of concurrent reads before the size of any record is known."""
 
+READ_AHEAD_MAX: Final = 8
+"""Number of records that are read ahead."""
+
+READ_AHEAD_SIZE_BYTES_MAX: Final = 16 << 20
+"""Bytes of memory of these records."""
+
 
 def run_bounded(
     begin: Callable[[K], Future[V]], items: Iterable[K], at_once_max: int, *, in_order: bool = True
@@ -522,22 +527,6 @@ class Arrivals(Generic[K]):
 
 
 @dataclass(frozen=True, slots=True)
-class ReadAhead:
-    """Bounds on reading ahead.
-
-    Args:
-        count_max: number of records.
-        size_bytes_max: bytes of memory of these records.
-    """
-
-    count_max: int = 8
-    size_bytes_max: int = 16 << 20
-
-    def __post_init__(self) -> None:
-        check_settings(self, least={"size_bytes_max": 0})
-
-
-@dataclass(frozen=True, slots=True)
 class Reader(Generic[K, V]):
     """Functions that read records by key.
 
@@ -556,7 +545,9 @@ def read_ahead(
     reader: Reader[K, V],
     keys: Sequence[K],
     executor: Executor | None,
-    window: ReadAhead = ReadAhead(),
+    *,
+    count_max: int = READ_AHEAD_MAX,
+    size_bytes_max: int = READ_AHEAD_SIZE_BYTES_MAX,
 ) -> Generator[V, None, None]:
     """Read records in order. Lazy: nothing is read before the first record is taken.
 
@@ -564,7 +555,8 @@ def read_ahead(
         reader: reads a record.
         keys: the keys of the records.
         executor: reads ahead; without it, or with only one key, each record is read when it is taken.
-        window: bounds on reading ahead.
+        count_max: bound on the records that are read ahead.
+        size_bytes_max: bound on their bytes in memory.
 
     Raises:
         The errors of `read`, in the place of that record.
@@ -572,7 +564,7 @@ def read_ahead(
     if executor is None or len(keys) < 2:
         yield from map(reader.read, keys)
         return
-    walk = _Walk(reader, keys, executor, window)
+    walk = _Walk(reader, keys, executor, count_max, size_bytes_max)
     try:
         for _ in range(len(keys)):
             yield walk.take()
@@ -583,10 +575,13 @@ def read_ahead(
 class _Walk(Generic[K, V]):
     """The state of `read_ahead`. Threads: one, except that another thread may call `leave` after the last `take`."""
 
-    def __init__(self, reader: Reader[K, V], keys: Sequence[K], executor: Executor, window: ReadAhead) -> None:
+    def __init__(
+        self, reader: Reader[K, V], keys: Sequence[K], executor: Executor, count_max: int, size_bytes_max: int
+    ) -> None:
         self._reader = reader
         self._executor = executor
-        self._window = window
+        self._count_max = count_max
+        self._size_bytes_max = size_bytes_max
         self._keys = keys
         self._asked = 0
         self._ahead: deque[tuple[K, Future[V] | None]] = deque()
@@ -616,10 +611,10 @@ class _Walk(Generic[K, V]):
 
     def _has_room(self) -> bool:
         if not self._largest_bytes:
-            return len(self._ahead) < min(FIRST_READS, self._window.count_max)
-        if len(self._ahead) >= self._window.count_max:
+            return len(self._ahead) < min(FIRST_READS, self._count_max)
+        if len(self._ahead) >= self._count_max:
             return False
-        return sum(map(self._size_of, self._ahead)) + self._largest_bytes <= self._window.size_bytes_max
+        return sum(map(self._size_of, self._ahead)) + self._largest_bytes <= self._size_bytes_max
 
     def _size_of(self, ahead: tuple[K, Future[V] | None]) -> int:
         _, future = ahead

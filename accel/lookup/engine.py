@@ -49,7 +49,7 @@ from loaders.plan import LoadAll, policy_of
 from loaders.shared_loads import LastChunks, done_future
 from loaders.store import ObjectStore
 from loaders.store.decorated import TracedStore
-from loaders.store.hedged import HedgedStore, Hedging
+from loaders.store.hedged import HedgedStore
 from loaders.threads import Arrivals, SharedThreads, uninterrupted
 from range_index import ObjectRanges
 
@@ -181,8 +181,13 @@ class Engine:
         )
         self.images = ImageFollower(source, settings, system, self.counters, self._follow, self.executor)
         self.layout = ObjectLayout(namespace=self.images.image.namespace)
-        hedging = Hedging(settings.hedge_percent / 100, threads_max=self.executor.threads_max)
-        self.store = store = HedgedStore(TracedStore(store), system.timer, self.layout.is_immutable, hedging)
+        self.store = store = HedgedStore(
+            TracedStore(store),
+            system.timer,
+            self.layout.is_immutable,
+            share=settings.hedge_percent / 100,
+            threads_max=self.executor.threads_max,
+        )
         self.index_cache = SharedIndexCache(settings, system.timer, system.jitter)
         chunks = settings.chunk_size_bytes_max if settings.chunk_ttl_seconds else 0
         self.chunks = LastChunks(chunks, settings.chunk_ttl_seconds, system.timer)

@@ -85,18 +85,6 @@ class EntryColumns:
         return cls.of(columns[name].astype(kind, copy=False) for name, kind in zip(COLUMN_NAMES, kinds, strict=True))
 
     @classmethod
-    def from_arrow(cls, batch: Any) -> Self:
-        """Build from an Arrow record batch or table with these columns; other columns are ignored.
-
-        Raises:
-            ValueError: a column is missing, has nulls, or has another length.
-        """
-        present = [name for name in COLUMN_NAMES if name in batch.schema.names]
-        if nulls := [name for name in present if batch.column(name).null_count]:
-            raise ValueError(f"expected columns without nulls, found nulls in {', '.join(nulls)}")
-        return cls.from_mapping({name: batch.column(name).to_numpy(zero_copy_only=False) for name in present})
-
-    @classmethod
     def of(cls, columns: Iterable[NDArray[Any]]) -> Self:
         """Build from the arrays in the order of `COLUMN_NAMES`."""
         return cls(*columns)

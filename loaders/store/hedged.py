@@ -25,7 +25,7 @@ from threading import Lock
 from typing import Final
 
 from loaders.errors import StoreError
-from loaders.settings import CONNECTIONS, check_settings
+from loaders.settings import CONNECTIONS
 from loaders.store.base import Fetched, ObjectStore
 from loaders.store.decorated import DecoratedStore
 from loaders.threads import Threads
@@ -41,25 +41,11 @@ SAMPLES_EACH: Final = 16
 SIZE_BYTES_MAX: Final = 1 << 20
 BURST: Final = 8.0
 
+AFTER_SECONDS_MIN: Final = 0.05
+"""The shortest time before the second request."""
 
-@dataclass(frozen=True, slots=True)
-class Hedging:
-    """When a read is sent a second time.
-
-    Args:
-        share: bound on second requests, as a share of the first ones; 0 = none.
-        after_seconds_min: the shortest time before the second request.
-        threads_max: bound on reads under way in threads; further reads are sent once, in the caller's thread.
-        abandoned_max: the number of abandoned requests under way at which no read is sent twice.
-    """
-
-    share: float = 0.05
-    after_seconds_min: float = 0.05
-    threads_max: int = CONNECTIONS
-    abandoned_max: int = 16
-
-    def __post_init__(self) -> None:
-        check_settings(self, least={"share": 0, "abandoned_max": 0}, most={"share": 1})
+ABANDONED_MAX: Final = 16
+"""The number of abandoned requests under way at which no read is sent twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +74,8 @@ class HedgedStore(DecoratedStore):
         store: the inner store; safe for many threads.
         timer: seconds from any start.
         is_immutable: returns whether the bytes at a key never change.
-        hedging: when a read is sent a second time.
+        share: bound on second requests, as a share of the first ones; 0 = none.
+        threads_max: bound on reads under way in threads; further reads are sent once, in the caller's thread.
     """
 
     def __init__(
@@ -96,18 +83,21 @@ class HedgedStore(DecoratedStore):
         store: ObjectStore,
         timer: Callable[[], float],
         is_immutable: Callable[[str], bool],
-        hedging: Hedging = Hedging(),
+        *,
+        share: float = 0.05,
+        threads_max: int = CONNECTIONS,
     ) -> None:
         super().__init__(store)
         self._timer = timer
         self._is_immutable = is_immutable
-        self._hedging = hedging
+        self._share = share
+        self._threads_max = threads_max
         self._lock = Lock()  # guards the attributes below
         self._times: deque[float] = deque(maxlen=SAMPLES_MAX)
         self._timed = self._running = self._reads = self._hedged = self._won = self._abandoned = 0
         self._credit = 0.0
         self._after_seconds: float | None = None
-        self._threads = Threads(hedging.threads_max + hedging.abandoned_max, "accel-hedge")
+        self._threads = Threads(threads_max + ABANDONED_MAX, "accel-hedge")
 
     def get_range(self, key: str, start: int, end: int) -> Fetched:
         """See `ObjectStore.get_range`."""
@@ -126,11 +116,11 @@ class HedgedStore(DecoratedStore):
     def close(self) -> None:
         """Wait until all requests under way have ended, abandoned ones too. Later reads are sent once."""
         with self._lock:
-            self._running = self._hedging.threads_max
+            self._running = self._threads_max
         self._threads.shutdown(wait=True)
 
     def _read(self, key: str, size_bytes: int, send: Callable[[], Fetched]) -> Fetched:
-        if size_bytes > SIZE_BYTES_MAX or not self._hedging.share or not self._is_immutable(key):
+        if size_bytes > SIZE_BYTES_MAX or not self._share or not self._is_immutable(key):
             return send()
         after_seconds = self._begin()
         if after_seconds is None:
@@ -169,14 +159,14 @@ class HedgedStore(DecoratedStore):
             if self._timed < SAMPLES_MIN or self._timed % SAMPLES_EACH:
                 return
             times = sorted(self._times)
-            self._after_seconds = max(times[int(len(times) * QUANTILE)], self._hedging.after_seconds_min)
+            self._after_seconds = max(times[int(len(times) * QUANTILE)], AFTER_SECONDS_MIN)
 
     def _begin(self) -> float | None:
         """The seconds after which the new read is sent a second time; None to send it once, without a thread."""
         with self._lock:
             self._reads += 1
-            self._credit = min(self._credit + self._hedging.share, BURST)
-            if self._after_seconds is None or self._credit < 1 or self._running >= self._hedging.threads_max:
+            self._credit = min(self._credit + self._share, BURST)
+            if self._after_seconds is None or self._credit < 1 or self._running >= self._threads_max:
                 return None
             self._running += 1
             return self._after_seconds
@@ -187,7 +177,7 @@ class HedgedStore(DecoratedStore):
 
     def _take_credit(self) -> bool:
         with self._lock:
-            if self._credit < 1 or self._abandoned >= self._hedging.abandoned_max:
+            if self._credit < 1 or self._abandoned >= ABANDONED_MAX:
                 return False
             self._credit -= 1
             self._hedged += 1

@@ -35,8 +35,6 @@ from accel.streams.acknowledgements import WriteFuture
 from accel.streams.settings import ForwardingSettings, SegmentsSettings, StreamWriterSettings
 from loaders.format import RecordBatch
 from loaders.settings import MergeSettings, RetrySettings, plain_arguments
-from loaders.store.hedged import Hedging
-from loaders.threads import ReadAhead
 
 # The kinds of values
 
@@ -251,7 +249,7 @@ PLAIN_WORDS = re.compile(r"\b(int|float|str|bytes|bool|Path|Any|Cut|Key|SegmentI
 
 SETTINGS: tuple[type[Any], ...] = (
     *(accel.CatalogSettings, accel.ReaderSettings, accel.S3Settings, accel.Settings, accel.StoreSettings),
-    *(CompactionSettings, ForwardingSettings, Hedging, HistorySettings, MergeSettings, ReadAhead),
+    *(CompactionSettings, ForwardingSettings, HistorySettings, MergeSettings),
     *(RetrySettings, SegmentsSettings, StreamWriterSettings),
 )
 VALUES: dict[type[Any], dict[str, Any]] = {

@@ -63,7 +63,6 @@ _REASONS: Mapping[str, tuple[str, ...]] = {
     ),
     _OWN_ARRAYS: (
         "bloom.filter_matrix:TileBank.open",
-        "loaders.hints.entry_columns:EntryColumns.from_arrow",
         "loaders.hints.entry_columns:EntryColumns.from_mapping",
         "range_index.node_index:NodeRanges.entry_of",
         "range_index.object_ranges:ObjectRanges.from_columns",

@@ -16,7 +16,6 @@ from accel.streams.rules.settings import ReaderSettings
 from accel.streams.settings import SegmentsSettings, StreamWriterSettings
 from loaders.settings import MergeSettings, RetrySettings, check_settings
 from loaders.store.settings import S3Settings, StoreSettings
-from loaders.threads import ReadAhead
 
 CLASSES: tuple[type[Any], ...] = (
     CatalogSettings,
@@ -30,7 +29,6 @@ CLASSES: tuple[type[Any], ...] = (
     Settings,
     StoreSettings,
     StreamWriterSettings,
-    ReadAhead,
 )
 NUMBERS = [
     pytest.param(kind, field.name, str(field.type), id=f"{kind.__name__}.{field.name}")

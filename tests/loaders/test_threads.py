@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loaders.errors import Closed
-from loaders.threads import FIRST_READS, ReadAhead, Reader, SharedThreads, read_ahead, run_bounded
+from loaders.threads import FIRST_READS, Reader, SharedThreads, read_ahead, run_bounded
 from tests.examples import examples
 
 P = ParamSpec("P")
@@ -79,10 +79,11 @@ def of_size(size_bytes: int) -> Callable[[int], bytes]:
     sizes=st.lists(st.integers(1, 20), max_size=30),
     eager=st.lists(st.booleans(), max_size=30),
     at_hand=st.frozensets(st.integers(0, 30)),
-    window=st.builds(ReadAhead, st.integers(1, 9), st.integers(0, 60)),
+    count_max=st.integers(1, 9),
+    size_bytes_max=st.integers(0, 60),
 )
 def test_records_come_in_order_each_read_once_within_the_window(
-    sizes: list[int], eager: list[bool], at_hand: frozenset[int], window: ReadAhead
+    sizes: list[int], eager: list[bool], at_hand: frozenset[int], count_max: int, size_bytes_max: int
 ) -> None:
     reads: list[int] = []
 
@@ -91,14 +92,16 @@ def test_records_come_in_order_each_read_once_within_the_window(
         return bytes([number]) * sizes[number]
 
     pool = EagerPool(iter(eager))
-    walk = read_ahead(reader(read, at_hand=at_hand), range(len(sizes)), pool, window)
+    walk = read_ahead(
+        reader(read, at_hand=at_hand), range(len(sizes)), pool, count_max=count_max, size_bytes_max=size_bytes_max
+    )
     for number, record in enumerate(walk):
         assert record == bytes([number]) * sizes[number]
         ahead = [each for each in reads if each > number]
-        assert len(ahead) <= window.count_max
+        assert len(ahead) <= count_max
         largest = max(sizes[: number + 1 + len(ahead)])
         known = max(largest, 1)
-        assert sum(sizes[each] for each in ahead) <= max(window.size_bytes_max, 0) + known
+        assert sum(sizes[each] for each in ahead) <= size_bytes_max + known
     assert sorted(reads) == list(range(len(sizes)))
 
 
@@ -112,7 +115,7 @@ def test_nothing_is_read_before_the_first_record_is_asked_for() -> None:
 
 def test_two_are_read_until_it_is_known_how_large_they_are_then_as_many_as_fit() -> None:
     pool = HandPool()
-    walk = read_ahead(reader(of_size(100)), range(50), pool, ReadAhead(8, 450))
+    walk = read_ahead(reader(of_size(100)), range(50), pool, size_bytes_max=450)
     next(walk)
     assert len(pool.tasks) == 1 + 4 >= FIRST_READS
     next(walk)
@@ -172,12 +175,6 @@ def test_a_pool_that_was_shut_down_is_done_without() -> None:
     next(walk)
     pool.shutdown(cancel_futures=True)
     assert len(list(walk)) == 99
-
-
-@pytest.mark.parametrize(("count_max", "size_bytes_max"), [(0, 1), (1, -1)])
-def test_a_window_without_room_is_refused(count_max: int, size_bytes_max: int) -> None:
-    with pytest.raises(ValueError, match=r"expected (count_max|size_bytes_max) of at least [01], found"):
-        ReadAhead(count_max, size_bytes_max)
 
 
 def test_a_bounded_number_of_calls_is_under_way() -> None:

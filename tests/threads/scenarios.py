@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 from threading import Lock
+from unittest.mock import patch
 from uuid import UUID
 
 import pytest
@@ -30,7 +31,7 @@ from loaders.hints.snapshots import SnapshotReader
 from loaders.lifetime import PerProcess, ProcessLock
 from loaders.shared_loads import SharedChunks
 from loaders.store import MemoryStore
-from loaders.store.hedged import HedgedStore, Hedging
+from loaders.store.hedged import HedgedStore
 from loaders.threads import DaemonThreads
 from tests.accel.lookup.cluster import NODE, STREAM, line_image, line_store
 from tests.accel.lookup.hinting import put_real_hints
@@ -277,7 +278,7 @@ def chunks(_: Path) -> Iterator[Act]:
     store = MemoryStore()
     body = bytes(Random(1).randbytes(1 << 16))
     store.put("a", body)
-    hedged = HedgedStore(store, SYSTEM.timer, lambda _: True, Hedging(after_seconds_min=0.0001, share=1))
+    hedged = HedgedStore(store, SYSTEM.timer, lambda _: True, share=1)
     shared = SharedChunks(hedged, chunk_bytes=1 << 12, size_bytes_max=1 << 14)
 
     def act(_: int, chance: Random) -> None:
@@ -287,8 +288,9 @@ def chunks(_: Path) -> Iterator[Act]:
         assert bytes(hedged.get_range("a", start, end).body) == body[start:end]
         hedged.stats()
 
-    yield act
-    hedged.close()
+    with patch("loaders.store.hedged.AFTER_SECONDS_MIN", 0.0001):
+        yield act
+        hedged.close()
 
 
 @contextmanager

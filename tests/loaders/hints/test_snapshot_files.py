@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from loaders.errors import StoreUnavailable
@@ -62,13 +61,6 @@ def test_row_groups_keep_to_their_size_even_when_entries_grow() -> None:
     assert sizes.max() <= GROUP_SIZE_BYTES_MAX
     assert len(sizes) > 2
     assert np.median(sizes) > GROUP_SIZE_BYTES_MAX // 4  # and do not fall apart either
-
-
-def test_columns_of_arrow_must_be_there_and_without_nulls() -> None:
-    with pytest.raises(ValueError, match="none named end_offset"):
-        EntryColumns.from_arrow(pa.table({"stream_id": [1], "start_offset": [2], "else": ["x"]}))
-    with pytest.raises(ValueError, match="nulls in start_offset"):
-        EntryColumns.from_arrow(pa.table({"stream_id": [1], "start_offset": [None]}))
 
 
 def test_a_file_without_entries_is_not_written() -> None:
