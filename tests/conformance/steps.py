@@ -1,7 +1,7 @@
 """Workflows step by step, as PDP-32 describes them: a caller stores a plan in a key, and carries out each step.
 
 Recorded cases call these steps. They are made of the product's rules, and of what its workflows write epochs with; the
-product itself has one way of carrying out a workflow (`accel.history.store.ownership`).
+product itself has one way of carrying out a workflow (`accel.history.store.workflows`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from accel.history.rules.states import (
 )
 from accel.history.rules.transactions import NO_COMMIT, CommittingTransactions, needs_rolling, with_rolling
 from accel.history.store import Stream
-from accel.history.store.ownership import PlanMaker
+from accel.history.store.workflows import PlanMaker
 from loaders.tables import TypedKey, Versioned
 
 

@@ -7,9 +7,9 @@
     SegmentHost        holds the segments; `GivenSizes` and `accel.testing.MemorySegments` are substitutes
 
 From the bottom: `keys` defines all keys; `parts` is shared by all; `epoch_store`, `cut_reading` and
-`transaction_store` read and write; `ownership` decides which workflow has a stream; each workflow has a module
-(`lifecycle`, `scale_workflow`, `commit_workflow`, `truncation_workflow`, `retention_workflow`); `recovering` finishes
-workflows. A workflow is a sequence of small steps. Each step may be done twice, also by two processes at once.
+`transaction_store` read and write; `workflows` decides which workflow has a stream, and scales, commits and truncates;
+`retention_workflow` and `lifecycle` are the other workflows; `recovering` finishes them. A workflow is a sequence of
+small steps. Each step may be done twice, also by two processes at once.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
                transactions, history, time  as of every epoch
                current epoch                then the state is ACTIVE
 
-    configure  take                         the plan is the new configuration; state UPDATING         see `ownership`
+    configure  take                         the plan is the new configuration; state UPDATING         see `workflows`
                write                        only over the configuration that the plan was drawn up from
                end                          state ACTIVE
 
@@ -55,12 +55,11 @@ from accel.history.rules.states import (
 )
 from accel.history.rules.transactions import CommitOrder, TransactionStatus
 from accel.history.rules.values import NOTHING, Integers
-from accel.history.store.commit_workflow import CommitWorkflow
 from accel.history.store.cut_reading import CutReading
 from accel.history.store.epoch_store import EpochReading, EpochWriting
-from accel.history.store.ownership import Ownership
 from accel.history.store.parts import StreamParts
 from accel.history.store.transaction_store import TransactionStore
+from accel.history.store.workflows import CommitWorkflow, Ownership
 from loaders.errors import TableMissing
 
 

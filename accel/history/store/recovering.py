@@ -42,16 +42,13 @@ from uuid import UUID
 from accel.errors import IllegalState, NotInHistory, OperationNotAllowed, ScaleConflict, ScalePrecondition, Sought
 from accel.history.rules.requests import REQUESTS_KEPT_MAX, RequestStatus, ScalePlan, WorkflowRequest
 from accel.history.rules.states import StreamState
-from accel.history.store.commit_workflow import CommitWorkflow
 from accel.history.store.cut_reading import CutReading
 from accel.history.store.epoch_store import EpochReading, EpochWriting
 from accel.history.store.lifecycle import Creating, StreamEnding, Updating
-from accel.history.store.ownership import Ownership
 from accel.history.store.parts import StreamParts
 from accel.history.store.retention_workflow import RetentionWorkflow
-from accel.history.store.scale_workflow import ScaleWorkflow
 from accel.history.store.transaction_store import ExpirySweep, TransactionStore
-from accel.history.store.truncation_workflow import TruncationWorkflow
+from accel.history.store.workflows import CommitWorkflow, Ownership, ScaleWorkflow, TruncationWorkflow
 from loaders.errors import DataConflict
 
 

@@ -48,7 +48,7 @@ from accel.history.store import keys
 from accel.history.store.cut_reading import CutReading, as_cut
 from accel.history.store.epoch_store import EpochReading
 from accel.history.store.parts import StreamParts
-from accel.history.store.truncation_workflow import TruncationWorkflow
+from accel.history.store.workflows import TruncationWorkflow
 from loaders.errors import DataNotFound
 
 

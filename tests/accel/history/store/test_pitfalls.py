@@ -17,7 +17,7 @@ from accel.history.rules.segments import split_range
 from accel.history.rules.states import StreamState
 from accel.history.rules.transactions import TransactionStatus
 from accel.history.store import HistorySettings
-from accel.history.store.ownership import Ownership
+from accel.history.store.workflows import Ownership
 from accel.testing import Crash
 from tests.accel.history.store.acts import WORKS, commit
 from tests.accel.history.store.bench import NAME, START_MS, Bench, cut, ids
