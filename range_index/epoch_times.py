@@ -47,7 +47,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from range_index.runs import TYPE_CODE, floor, unpack
 
@@ -55,6 +55,12 @@ PART_EPOCHS: Final = 1_000
 LEAF_PARTS: Final = 100
 LEAF_EPOCHS_MAX: Final = 1 << 20
 """The maximum size of a block, which is read and written as a whole."""
+
+
+if TYPE_CHECKING:
+    Times: TypeAlias = array[int]
+else:
+    Times = array  # has no parameters at runtime before Python 3.12
 
 
 class BlockKind(Enum):
@@ -89,7 +95,8 @@ class BlockTimes:
         times: when each of its epochs began.
 
     Raises:
-        ValueError: not one time for each epoch, or times that do not ascend.
+        ValueError: a block of no epochs or with a number below 0, not one time for each epoch, or times that do not
+            ascend.
 
     Complexity: construction is O(its times), without a loop in Python.
 
@@ -97,9 +104,11 @@ class BlockTimes:
     """
 
     block: Block
-    times: array[int]
+    times: Times
 
     def __post_init__(self) -> None:
+        if self.block.number < 0 or self.block.epochs < 1:
+            raise ValueError(f"expected a block of 1 or more epochs, numbered from 0 on, found {self.block}")
         if len(self.times) != self.block.epochs:
             raise ValueError(f"expected {self.block.epochs} times in {self.block}, found {len(self.times)}")
         check_ascending(self.times)
@@ -131,9 +140,9 @@ class EpochTimesRoot:
     Threads: never changes, and its arrays must not be changed; any thread may read it.
     """
 
-    tail: array[int]
-    part_starts: array[int] = field(default_factory=lambda: array(TYPE_CODE))
-    leaf_starts: array[int] = field(default_factory=lambda: array(TYPE_CODE))
+    tail: Times
+    part_starts: Times = field(default_factory=lambda: array(TYPE_CODE))
+    leaf_starts: Times = field(default_factory=lambda: array(TYPE_CODE))
     visible_epochs: int = 1
     part_epochs: int = PART_EPOCHS
     leaf_parts: int = LEAF_PARTS

@@ -49,9 +49,9 @@ from accel.image import StreamObject
 from bloom import StreamSketch
 from loaders.errors import FormatLimit
 from loaders.object_ref import UNKNOWN, ObjectRef
-from loaders.tables.columns import ROWS_MAX, pack_columns
+from loaders.tables.columns import ROWS_MAX
 from loaders.tables.format_record import check_generation
-from loaders.tables.records import Bounded, Columns, Listed, Nested, OneField, RecordForm
+from loaders.tables.records import Bounded, Columns, Listed, OneField, RecordForm
 
 Rows: TypeAlias = NDArray[np.void]
 Dtype: TypeAlias = np.dtype[np.void]
@@ -693,25 +693,10 @@ def without_collected(now: Record, object_ids: Iterable[int] | NDArray[np.int64]
     return replace(now, retired=now.retired[~gone]) if gone.any() else None
 
 
-_NO_TIMES: Final = pack_columns(no_rows(TIME_RECORD))
-_NO_NUMBERS: Final = pack_columns(no_rows(WRITER_NUMBER))
-_ADDED_TO_LISTS: Final = {
-    "sketches": pack_columns(no_rows(SKETCH)),
-    "released": pack_columns(no_rows(RELEASED)),
-    "times": _NO_TIMES,
-    "numbers": _NO_NUMBERS,
-    "emptied": 0,
-    "set_aside": pack_columns(no_rows(SET_ASIDE)),
-}
-_STORED_LIST: Final = Nested(NodeList, added=_ADDED_TO_LISTS)
-
-NODE_LIST: Final = RecordForm("node-list", 1, _STORED_LIST)
-LIST_VERSION: Final = RecordForm("list-version", 1, Nested(ListVersion, {NodeList: _STORED_LIST}))
-_STORED_SHARD: Final = Nested(StreamShard, added={"given_up": pack_columns(no_rows(GIVEN_UP))})
-STREAM_SHARD: Final = RecordForm("stream-bucket", 1, _STORED_SHARD)
-CHECKPOINT: Final = RecordForm(
-    "node-checkpoint", 1, Nested(Checkpoint, added={"times": _NO_TIMES, "numbers": _NO_NUMBERS})
-)
+NODE_LIST: Final = RecordForm("node-list", 1, NodeList)
+LIST_VERSION: Final = RecordForm("list-version", 1, ListVersion)
+STREAM_SHARD: Final = RecordForm("stream-bucket", 1, StreamShard)
+CHECKPOINT: Final = RecordForm("node-checkpoint", 1, Checkpoint)
 NODE_DIRECTORY: Final = RecordForm("node-directory", 1, NodeDirectory)
 OBJECT_ID_COUNTER: Final = RecordForm("object-id-counter", 1, OneField("next_object_id", Bounded("next_object_id")))
 

@@ -20,7 +20,7 @@ from loaders.tables.format_record import (
     renew_format,
 )
 from loaders.tables.probe import probe_conditions, require_conditions
-from loaders.tables.records import Fields, FormRegistry, RecordForm, form_of
+from loaders.tables.records import FormRegistry, RecordForm, form_of
 from loaders.tables.tables import Table, Tables
 from loaders.tables.typed_key import BYTES, RecordCache, TypedKey, raw_key
 from loaders.versions import Entry, Version, Versioned
@@ -30,7 +30,6 @@ __all__ = [
     "FORMAT_FORM",
     "FORMAT_VERSION",
     "Entry",
-    "Fields",
     "FormRegistry",
     "FormatRecord",
     "IdBlocks",

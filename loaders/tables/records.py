@@ -10,8 +10,8 @@
 So a value contains the name of its form, and any MessagePack reader can decode its record.
 
 **Classes.** The class of a record is a frozen dataclass or a `msgspec.Struct`. MessagePack stores most fields as they
-are annotated. For other fields the annotation names a `Packing`; enumerations, UUIDs and nested dataclasses have
-packings by their type:
+are annotated, a UUID as its 16 bytes. Other types have a `Packing`: enumerations and nested records have one by their
+type, a field by its annotation, and types of arrays by a table that the form names:
 
     @dataclass(frozen=True)
     class Checkpoint:
@@ -26,10 +26,7 @@ are read pass the same checks of their class as new records: a ValueError of the
 
     record  --Packing.pack-->  stored fields (a `msgspec.Struct`)  --msgspec-->  bytes          and back
 
-**Versions.** Fields have names, so a new field with a default needs no new version if older releases may ignore it. Any
-other change needs one: raise the form's version, and add an upgrade that converts the fields of the version before to
-the new ones. Older values are upgraded when they are read, and stored in the new version when they are next changed. A
-newer version than that of this release is refused.
+**Versions.** Another version than that of this release is refused, a newer one as such. An unknown field is ignored.
 """
 
 from __future__ import annotations
@@ -39,7 +36,7 @@ import operator
 import re
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import partial
 from types import UnionType
@@ -56,7 +53,6 @@ from typing import (
     get_origin,
     get_type_hints,
 )
-from uuid import UUID
 
 import msgspec
 import numpy as np
@@ -68,11 +64,7 @@ from loaders.tables.columns import ROWS_MAX, is_packed, pack_columns, unpack_any
 T = TypeVar("T")
 E = TypeVar("E", bound=Enum)
 
-Fields: TypeAlias = dict[str, Any]
-"""The stored fields of a record: field name -> value."""
-
 VERSION_MAX = 0xFFFF
-UUID_SIZE_BYTES: Final = 16
 INT64_MAX: Final = 2**63 - 1
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,254}")
@@ -190,36 +182,20 @@ class Bounded(Packing[int]):
         return self.pack(stored)
 
 
-class UuidBytes(Packing[UUID]):
-    """A UUID as its 16 bytes."""
+class Optional(Packing[T | None]):
+    """A value with a packing, or nil for None."""
 
-    stored = bytes
+    def __init__(self, packing: Packing[T]) -> None:
+        self._packing = packing
+        self.stored = packing.stored | None
 
-    def pack(self, value: UUID) -> bytes:
-        """16 bytes."""
-        return value.bytes
+    def pack(self, value: T | None) -> Any:
+        """The stored field, or None."""
+        return None if value is None else self._packing.pack(value)
 
-    def unpack(self, stored: bytes, where: str) -> UUID:  # noqa: ARG002 - the others' arguments
-        """The id."""
-        if len(stored) != UUID_SIZE_BYTES:
-            raise ValueError(f"expected an id of {UUID_SIZE_BYTES} bytes, found {len(stored)} bytes")
-        return UUID(bytes=stored)
-
-
-class OptionalUuidBytes(Packing[UUID | None]):
-    """A UUID as its 16 bytes, or no bytes for None."""
-
-    stored = bytes
-
-    def pack(self, value: UUID | None) -> bytes:
-        """16 bytes, or none."""
-        return b"" if value is None else value.bytes
-
-    def unpack(self, stored: bytes, where: str) -> UUID | None:  # noqa: ARG002 - the others' arguments
-        """The id, if there is one."""
-        if len(stored) not in (0, UUID_SIZE_BYTES):
-            raise ValueError(f"expected an id of {UUID_SIZE_BYTES} bytes or none, found {len(stored)} bytes")
-        return UUID(bytes=stored) if stored else None
+    def unpack(self, stored: Any, where: str) -> T | None:
+        """The value, or None."""
+        return None if stored is None else self._packing.unpack(stored, where)
 
 
 Packings: TypeAlias = Mapping[Any, Packing[Any]]
@@ -233,12 +209,6 @@ class Nested(Packing[T]):
         record: its class, a dataclass or a `msgspec.Struct`.
         by_type: packings of further types, in this record and in nested records.
         by_field: packings of single fields; they take precedence over annotations.
-        order: the stored names in the stored order; by default, that of the class.
-        names: field name -> stored name, if it differs.
-        added: stored name -> default of a field that older releases did not write; these fields are the last ones.
-
-    Raises:
-        ValueError: an order that does not contain each field once.
     """
 
     def __init__(
@@ -247,46 +217,34 @@ class Nested(Packing[T]):
         by_type: Packings | None = None,
         *,
         by_field: Mapping[str, Packing[Any]] | None = None,
-        order: Sequence[str] = (),
-        names: Mapping[str, str] | None = None,
-        added: Mapping[str, Any] | None = None,
     ) -> None:
         hints = get_type_hints(record, include_extras=True)
-        attributes = _attributes(record)
-        packings = {name: (by_field or {}).get(name) or packing_of(hints[name], by_type) for name in attributes}
-        stored_names = {name: (names or {}).get(name, name) for name in attributes}
-        types = {
-            stored_names[name]: hints[name] if packing is None else packing.stored for name, packing in packings.items()
-        }
-        if order and sorted(order) != sorted(types):
-            raise ValueError(f"expected the order of {', '.join(types)}, found {', '.join(order)}")
-        defaults = {name: (value,) for name, value in (added or {}).items()}
-        fields = [(name, types[name], *defaults.get(name, ())) for name in order or types]
+        names = _attributes(record)
+        found = {name: (by_field or {}).get(name) or packing_of(hints[name], by_type) for name in names}
+        fields = [(name, hints[name] if packing is None else packing.stored) for name, packing in found.items()]
         self.record = record
         self.stored = msgspec.defstruct(f"Stored{record.__name__}", fields, frozen=True)
-        self._same = [name for name in attributes if packings[name] is None and stored_names[name] == name]
-        self._changed = [(name, stored_names[name], packings[name]) for name in attributes if name not in self._same]
+        self._packings = {name: packing for name, packing in found.items() if packing is not None}
+        self._same = [name for name in names if name not in self._packings]
 
     @property
     def is_packed(self) -> bool:
-        """Whether any field is stored in another form or under another name."""
-        return bool(self._changed)
+        """Whether any field is stored in another form."""
+        return bool(self._packings)
 
     def pack(self, value: T) -> msgspec.Struct:
         """The stored fields."""
         fields = {name: getattr(value, name) for name in self._same}
-        for name, stored_name, packing in self._changed:
-            field = getattr(value, name)
-            fields[stored_name] = field if packing is None else packing.pack(field)
+        for name, packing in self._packings.items():
+            fields[name] = packing.pack(getattr(value, name))
         stored: msgspec.Struct = self.stored(**fields)
         return stored
 
     def unpack(self, stored: msgspec.Struct, where: str) -> T:
         """The record."""
         fields = msgspec.structs.asdict(stored)
-        for name, stored_name, packing in self._changed:
-            field = fields.pop(stored_name)
-            fields[name] = field if packing is None else packing.unpack(field, f"{where}, {stored_name}")
+        for name, packing in self._packings.items():
+            fields[name] = packing.unpack(fields[name], f"{where}, {name}")
         return self.record(**fields)
 
 
@@ -348,14 +306,13 @@ def packing_of(annotation: Any, by_type: Packings | None = None) -> Packing[Any]
         return named[0] if named else packing_of(get_args(annotation)[0], by_type)
     if by_type is not None and annotation in by_type:
         return by_type[annotation]
-    if get_origin(annotation) in (Union, UnionType) and set(get_args(annotation)) == {UUID, type(None)}:
-        return OptionalUuidBytes()
+    if get_origin(annotation) in (Union, UnionType) and type(None) in get_args(annotation):
+        [packing, *others] = [packing_of(each, by_type) for each in get_args(annotation) if each is not type(None)]
+        return None if packing is None or others else Optional(packing)
     return _packing_of_class(annotation, by_type) if isinstance(annotation, type) else None
 
 
 def _packing_of_class(kind: type[Any], by_type: Packings | None) -> Packing[Any] | None:
-    if kind is UUID:
-        return UuidBytes()
     if issubclass(kind, Enum):
         return ByName(kind)
     return Nested(kind, by_type) if dataclasses.is_dataclass(kind) else None
@@ -372,23 +329,15 @@ class RecordForm(Generic[T]):
 
     Args:
         name: lower-case letters, digits and "-".
-        version: the version that is written; older versions are read as well.
+        version: the version that is written and read.
         record: the class of the records, or the `Packing` that converts them to structs. A `msgspec.Struct` without
             packed fields is stored unchanged, its defaults included.
-        upgrades: older version -> a function that converts its fields to those of the next version. A version without
-            an upgrade is refused as corrupt.
 
     Raises:
         ValueError: an invalid name or version, or a struct whose fields have no names in the bytes.
     """
 
-    def __init__(
-        self,
-        name: str,
-        version: int,
-        record: type[T] | Packing[T],
-        upgrades: Mapping[int, Callable[[Fields], Fields]] | None = None,
-    ) -> None:
+    def __init__(self, name: str, version: int, record: type[T] | Packing[T]) -> None:
         if not _NAME.fullmatch(name):
             raise ValueError(f"expected a form's name of lower-case letters, digits and '-', found {name!r}")
         if not 1 <= version <= VERSION_MAX:
@@ -399,8 +348,7 @@ class RecordForm(Generic[T]):
         if self.struct.__struct_config__.array_like:
             raise ValueError(f"expected a record with field names, found {self.struct.__name__}, which is array_like")
         self._head = bytes([len(name)]) + name.encode() + _VERSION.pack(version)
-        self._upgrades = dict(upgrades or {})
-        self._encoder = msgspec.msgpack.Encoder(order="deterministic")
+        self._encoder = msgspec.msgpack.Encoder(order="deterministic", uuid_format="bytes")
         self._decoder = msgspec.msgpack.Decoder(self.struct)
 
     def __repr__(self) -> str:
@@ -434,7 +382,7 @@ class RecordForm(Generic[T]):
 
     def encode_fields(self, fields: Any) -> bytes:
         """The bytes of stored fields, an instance of `struct`."""
-        return self._head + self._enclose(self._encoder.encode(fields))
+        return self._head + self._encoder.encode(fields)
 
     def decode_fields(self, data: bytes, where: str) -> Any:
         """Decode the stored fields, an instance of `struct`; their rows stay packed.
@@ -446,12 +394,13 @@ class RecordForm(Generic[T]):
         if name != self.name:
             raise CorruptObject(where, len(data), expected=f"a record of form {self.name!r}", found=f"one of {name!r}")
         if version > self.version:
-            raise FormatTooNew(f"{where!r}: expected form {name!r} of version 1 to {self.version}, found {version}")
-        stored = self._disclose(data[start:], version, where)
+            raise FormatTooNew(f"{where!r}: expected form {name!r} of version {self.version}, found {version}")
+        expected = f"a record of form {self.name!r}, version {self.version}"
+        if version < self.version:
+            raise CorruptObject(where, len(data), expected=expected, found=f"version {version}")
         try:
-            return self._decoder.decode(stored) if version == self.version else self._upgrade(stored, version)
-        except (msgspec.MsgspecError, RecursionError, KeyError, TypeError, ValueError) as error:
-            expected = f"a record of form {self.name!r}, version {version}"
+            return self._decoder.decode(memoryview(data)[start:])
+        except (msgspec.MsgspecError, RecursionError, ValueError) as error:
             raise CorruptObject(where, len(data) - start, expected=expected, found=str(error) or repr(error)) from error
 
     def restore(self, fields: Any, where: str) -> T:
@@ -466,24 +415,6 @@ class RecordForm(Generic[T]):
     def expand(self, fields: Any) -> object:
         """Stored fields as dicts, lists, numbers and views of rows, for display: each row is a dict."""
         return _expanded(fields)
-
-    def _enclose(self, stored: bytes) -> bytes:
-        """The bytes after the version: the fields; subclasses may put other data before them."""
-        return stored
-
-    def _disclose(self, data: bytes, version: int, where: str) -> bytes:  # noqa: ARG002 - for other kinds of forms
-        """The bytes of the fields, from the bytes after the version."""
-        return data
-
-    def _upgrade(self, stored: bytes, version: int) -> Any:
-        if all(self._upgrades.get(older) is dict for older in range(version, self.version)):
-            return self._decoder.decode(stored)  # the same fields: unknown fields are not decoded
-        fields = msgspec.msgpack.decode(stored, type=Fields)
-        for older in range(version, self.version):
-            if older not in self._upgrades:
-                raise ValueError(f"version {older}, which this release does not know how to upgrade")
-            fields = self._upgrades[older](fields)
-        return msgspec.convert(fields, self.struct)
 
 
 def _packing_of_record(record: type[T] | Packing[T]) -> Packing[T] | None:

@@ -23,7 +23,6 @@ from hypothesis import strategies as st
 from accel.catalog import records
 from accel.errors import AccelError
 from accel.history import records as codecs
-from accel.history.records import HistoryForm
 from accel.image_source import load_image_file
 from accel.streams import groups
 from accel.streams.rules.transaction_data import TransactionEvents, decode_transaction, encode_transaction
@@ -104,16 +103,14 @@ def changed_fields(draw: st.DrawFn, fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def resealed(form: RecordForm[Any], fields: bytes, version: int | None = None) -> bytes:
-    """A record of these bytes with the head of its form, in its newest version, and its checksum if it has one."""
+    """A record of these bytes with the head of its form, in its newest version."""
     head = bytes([len(form.name)]) + form.name.encode() + struct.pack(">H", version or form.version)
-    if isinstance(form, HistoryForm):
-        head += struct.pack(">I", form._checksum(form.version, fields))
     return head + fields
 
 
 def fields_of(form: RecordForm[Any], record: bytes) -> bytes:
     """The bytes of a record behind its head."""
-    return record[3 + len(form.name) + 4 * isinstance(form, HistoryForm) :]
+    return record[3 + len(form.name) :]
 
 
 def registry() -> FormRegistry:

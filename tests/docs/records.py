@@ -35,6 +35,7 @@ from loaders.tables.columns import VERSION
 from loaders.tables.conditional_write import ENVELOPE_VERSION
 from loaders.tables.format_record import FORMAT_VERSION, FormatRecord
 from loaders.tables.records import RecordForm
+from range_index import epoch_times
 
 Dtype = np.dtype[np.void]
 
@@ -62,16 +63,16 @@ EXPLAINED_BY: Final[dict[str, type[Any]]] = {
     "epoch-record": epochs.EpochRecord,
     "epoch-transition": epochs.EpochTransition,
     "history-chunk": columns.StoredChunk,
-    "epoch-times": history.StoredTimesRoot,
-    "epoch-times-block": history.StoredTimesBlock,
-    "truncation": history.StoredTruncation,
+    "epoch-times": epoch_times.EpochTimesRoot,
+    "epoch-times-block": epoch_times.BlockTimes,
+    "truncation": retention.TruncationRecord,
     "stream-cut": retention.StreamCutRecord,
     "active-transaction": transactions.ActiveTransaction,
     "completed-transaction": transactions.CompletedTransaction,
     "committing-transactions": transactions.CommittingTransactions,
     "commit-order": transactions.CommitOrder,
     "stream-state": states.StreamStatus,
-    "configuration": history.StoredConfiguration,
+    "configuration": configuration.ConfigurationRecord,
     "history-layout": configuration.HistoryLayout,
     "scope-entry": states.ScopeEntry,
     "stream-entry": states.StreamEntry,
@@ -151,7 +152,6 @@ HISTORY_KINDS: Final[dict[str, Dtype]] = {
     "created segment": columns.CREATED_ROW,
     "sealed segment": columns.SEALED_ROW,
     "time": history.TIME,
-    "place": history.PLACE,
     "recorded cut": history.RETENTION_ENTRY,
     "position": history.POSITION,
     "place of a reader group": groups.PLACE,
@@ -240,8 +240,8 @@ ROWS: Final[dict[tuple[str, str], str]] = {
     ("epoch-times", "part_starts"): "time",
     ("epoch-times", "tail"): "time",
     ("epoch-times-block", "times"): "time",
-    ("truncation", "places"): "place",
-    ("truncation", "last_places"): "place",
+    ("truncation", "cut"): "number by id",
+    ("truncation", "last_cut"): "number by id",
     ("retention-set", "entries"): "recorded cut",
     ("stream-cut", "cut"): "number by id",
     ("sealed-sizes", "sizes"): "number by id",
@@ -301,14 +301,11 @@ _NAMES: Final[dict[Any, str]] = {
     bool: "bool",
     bytes: "bin",
     NoneType: "nil",
-    tuple[tuple[UUID, UUID], ...]: "array of pairs of str",
+    UUID: "bin: 16 bytes",
+    tuple[tuple[UUID, UUID], ...]: "array of pairs of ids",
     columns.StoredSegments: "map: `rows` (rows: segment), `keys` (rows: key)",
 }
 """Types as MessagePack has them."""
-
-_RENAMED: Final = ("scope-entry", "stream-entry")
-_ATTRIBUTES: Final = {"id": "unique_id"}
-"""Fields that are stored under another name, and what the class calls them."""
 
 _ENTRY: Final = re.compile(
     r"^    (?P<name>[a-z_]+): (?P<text>.*?)(?=^    [a-z_]+: |^\S|^$|\Z)", re.MULTILINE | re.DOTALL
@@ -327,10 +324,9 @@ def fields(form: RecordForm[Any]) -> Iterator[tuple[str, str, str]]:
     told = meanings(explained) if explained else GROUP if form is groups.READER_GROUP else HINTS.get(form.name, {})
     hints = get_type_hints(explained) if explained else {}
     for each in msgspec.structs.fields(form.struct):
-        attribute = _ATTRIBUTES.get(each.name, each.name) if form.name in _RENAMED else each.name
         kind = ROWS.get((form.name, each.name))
-        meant = told.get(attribute) or SINGLE.get(form.name, "")
-        shown = f"rows: {kind}" if kind else _type(each.type, hints.get(attribute))
+        meant = told.get(each.name) or SINGLE.get(form.name, "")
+        shown = f"rows: {kind}" if kind else _type(each.type, hints.get(each.name))
         yield each.name, shown, meant
 
 
@@ -403,9 +399,6 @@ def _type(stored: Any, hint: Any) -> str:
     """A stored type as MessagePack has it; of an enumeration also the names that are stored."""
     if isinstance(hint, type) and issubclass(hint, Enum):
         return f"str: {', '.join(f'`{each.name}`' for each in hint)}"
-    of_ids = {UUID: "bin: 16 bytes", UUID | None: "bin: 16 bytes or none", tuple[UUID, ...]: "bin: 16 bytes each"}
-    if stored is bytes and hint in of_ids:
-        return of_ids[hint]
     return _NAMES.get(stored) or _compound(stored)
 
 

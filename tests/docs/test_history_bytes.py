@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import re
-import zlib
 from uuid import UUID
-
-import pytest
 
 from accel.history.records import ALL_FORMS, HISTORY_CHUNK, RETENTION_SET
 from accel.history.rules.transactions import COMMITTED_AT_ONCE_MAX
@@ -34,15 +31,6 @@ def test_the_record_in_full_says_what_it_is_said_to_say() -> None:
     first_ms = 1_760_000_000_123
     assert found.times_ms.tolist() == [first_ms, first_ms + 33 + 1_799_984, first_ms + 33 + 2 * 1_799_984]
     assert found.sizes.tolist() == [0, 2**33, 2**33]
-
-
-@pytest.mark.parametrize("name", [form.name for form in ALL_FORMS])
-def test_the_checksum_is_of_name_version_and_fields(name: str) -> None:
-    data = golden_bytes(f"{name}-1")
-    start = 1 + data[0]
-    checksum = int.from_bytes(data[start + 2 : start + 6], "big")
-    assert data[1:start] == name.encode()
-    assert checksum == zlib.crc32(data[1 : start + 2] + data[start + 6 :])
 
 
 def items() -> list[tuple[str, str]]:

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from accel.streams.groups import READER_GROUP
 from loaders.tables import FormRegistry
 from loaders.tables.columns import unpack_any
 from loaders.tables.records import RecordForm
@@ -29,7 +28,7 @@ def golden(form: RecordForm[Any]) -> Iterator[dict[str, Any]]:
     names = (f"{form.name}-{form.version}.bin", f"{form.name}-{form.version}-leases.bin")
     for path in (each for name in names for each in DATA.rglob(name)):
         data = path.read_bytes()[ROOT_HEADER_SIZE_BYTES * (form in records.HINT_FORMS) :]
-        start = 1 + data[0] + 2 + 4 * (form in records.HISTORY_FORMS or form is READER_GROUP)
+        start = 1 + data[0] + 2
         yield msgspec.msgpack.decode(data[start:])
 
 

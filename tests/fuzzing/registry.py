@@ -48,7 +48,6 @@ _REASONS: Mapping[str, tuple[str, ...]] = {
         "accel.history.records:MapColumns.unpack",
         "accel.history.records:SegmentColumns.unpack",
         "accel.history.records:SetColumns.unpack",
-        "accel.history.records:UuidRow.unpack",
         "loaders.tables.records:Bounded.unpack",
         "loaders.tables.records:ByName.unpack",
         "loaders.tables.records:Codec.decode",
@@ -57,9 +56,8 @@ _REASONS: Mapping[str, tuple[str, ...]] = {
         "loaders.tables.records:Listed.unpack",
         "loaders.tables.records:Nested.unpack",
         "loaders.tables.records:OneField.unpack",
-        "loaders.tables.records:OptionalUuidBytes.unpack",
+        "loaders.tables.records:Optional.unpack",
         "loaders.tables.records:Packing.unpack",
-        "loaders.tables.records:UuidBytes.unpack",
     ),
     _OWN_ARRAYS: (
         "bloom.filter_matrix:TileBank.open",

@@ -20,7 +20,6 @@ import zstandard
 from accel.catalog import records
 from accel.errors import AccelError
 from accel.history import records as codecs
-from accel.history.records import HistoryForm
 from accel.streams.groups import READER_GROUP
 from accel.streams.shared.forwarding import AppendReply, AppendRequest, CarryOutRequest, Status
 from accel.streams.shared.owners import OWNER, Owner
@@ -91,22 +90,13 @@ def registry() -> FormRegistry:
 
 def head_size(form: RecordForm[Any]) -> int:
     """Bytes before the fields."""
-    return 3 + len(form.name) + 4 * isinstance(form, HistoryForm)
-
-
-def seal_record(form: RecordForm[Any], data: bytes) -> bytes:
-    """The record with its checksum repaired, if its form has one."""
-    size = head_size(form)
-    if not isinstance(form, HistoryForm) or len(data) < size:
-        return data
-    checksum = zlib.crc32(data[size:], zlib.crc32(data[1 : size - 4]))
-    return data[: size - 4] + _NUMBER.pack(checksum) + data[size:]
+    return 3 + len(form.name)
 
 
 def change_record(form: RecordForm[Any], rng: Random, data: bytes) -> bytes:
     """The record with other fields."""
     size = head_size(form)
-    return seal_record(form, data[:size] + damaged_fields(rng, data[size:]))
+    return data[:size] + damaged_fields(rng, data[size:])
 
 
 def declared_bytes(data: bytes) -> int:
@@ -134,7 +124,6 @@ def _declared_by(packed: bytes) -> int:
 
 def _record_decoder(name: str) -> Decoder:
     form = FORMS[name]
-    kept = isinstance(form, HistoryForm)
 
     def read(data: bytes) -> object:
         value = form.decode(data, "key")
@@ -148,9 +137,7 @@ def _record_decoder(name: str) -> Decoder:
         lambda: stored_records()[name],
         OURS,
         write=form.encode,
-        seal=partial(seal_record, form) if kept else None,
         change=partial(change_record, form),
-        is_checked=kept,
         declared_bytes=declared_bytes,
     )
 

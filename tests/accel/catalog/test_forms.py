@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from dataclasses import replace
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -20,21 +20,17 @@ from accel.catalog.records import (
     RETIRED,
     STREAM,
     STREAM_END,
-    STREAM_OBJECT,
-    TIME_RECORD,
     Checkpoint,
     ListVersion,
     NodeList,
-    Rows,
     StreamShard,
     make_rows,
-    no_rows,
     retype_rows,
 )
 from bloom import StreamSketch
 from loaders.errors import CorruptObject, FormatTooNew
 from loaders.tables.columns import pack_columns
-from loaders.tables.records import Columns, FormRegistry, RecordForm
+from loaders.tables.records import FormRegistry, RecordForm
 from tests.accel.catalog import golden
 from tests.accel.catalog.building import same_bucket, same_list, same_rows
 
@@ -154,72 +150,14 @@ def test_sketches_of_objects_of_9000_streams_take_less_than_4_bytes_an_object() 
     assert len(records.NODE_LIST.encode(replace(now, sketches=sketch_rows(built)))) - plain < 4 * len(now.live)
 
 
-OLD_FIELDS = ("node_id", "epoch", "next_order_id", "live", "prepared", "retired", "stream_objects", "withdrawn_commits")
-
-
-@dataclass(frozen=True, eq=False)
-class ListWithoutSketches:
-    """A node's list as releases know it that do not know sketches."""
-
-    node_id: int
-    epoch: int
-    next_order_id: int
-    live: Annotated[Rows, Columns(LIVE)]
-    prepared: Annotated[Rows, Columns(PREPARED)]
-    retired: Annotated[Rows, Columns(RETIRED)]
-    stream_objects: Annotated[Rows, Columns(STREAM_OBJECT)]
-    withdrawn_commits: tuple[int, ...]
-
-
-def test_releases_without_sketches_read_a_list_that_has_them_and_leave_them_out_of_what_they_write() -> None:
-    now = golden.golden_list()
-    sketched = replace(now, sketches=sketch_rows([(950, StreamSketch.build(np.array([3, 17])))]))
-    old_form = RecordForm("node-list", 1, ListWithoutSketches)
-    read = old_form.decode(records.NODE_LIST.encode(sketched), "here")
-    again = NodeList(*(getattr(read, name) for name in OLD_FIELDS))
-    assert same_list(again, now)
-    assert same_list(records.NODE_LIST.decode(old_form.encode(read), "here"), now)
-
-
-@dataclass(frozen=True)
-class CheckpointWithoutTimes:
-    """The form of a checkpoint as releases before times knew it."""
-
-    node_id: int
-    order_id: int
-    ends: Annotated[Rows, Columns(STREAM_END)]
-
-
-def test_checkpoints_with_times_are_read_for_ever_and_by_releases_without_them() -> None:
-    timed = golden.golden_timed_checkpoint()
-    stored = golden.golden_bytes("node-checkpoint-1-times")
-    assert same_checkpoint(records.CHECKPOINT.decode(stored, "golden"), timed)
-    assert same_checkpoint(records.CHECKPOINT.decode(records.CHECKPOINT.encode(timed), "here"), timed)
-    old_form = RecordForm("node-checkpoint", 1, CheckpointWithoutTimes)
-    read = old_form.decode(stored, "here")
-    assert same_rows(read.ends, timed.ends)
-    without = replace(timed, times=no_rows(TIME_RECORD))
-    assert same_checkpoint(records.CHECKPOINT.decode(old_form.encode(read), "here"), without)
-
-
-def test_checkpoints_with_numbers_are_read_for_ever_and_by_releases_without_them() -> None:
-    numbered = golden.golden_numbered_checkpoint()
-    stored = golden.golden_bytes("node-checkpoint-1-numbers")
-    assert same_checkpoint(records.CHECKPOINT.decode(stored, "golden"), numbered)
-    assert same_checkpoint(records.CHECKPOINT.decode(records.CHECKPOINT.encode(numbered), "here"), numbered)
-    read = RecordForm("node-checkpoint", 1, CheckpointWithoutTimes).decode(stored, "here")
-    assert same_rows(read.ends, numbered.ends)
-    listed = replace(golden.golden_list(), numbers=numbered.numbers)
+@pytest.mark.parametrize("kind", ["times", "numbers"])
+def test_checkpoints_with_times_and_numbers_are_read_for_ever(kind: str) -> None:
+    made = golden.golden_timed_checkpoint() if kind == "times" else golden.golden_numbered_checkpoint()
+    stored = golden.golden_bytes(f"node-checkpoint-1-{kind}")
+    assert same_checkpoint(records.CHECKPOINT.decode(stored, "golden"), made)
+    assert same_checkpoint(records.CHECKPOINT.decode(records.CHECKPOINT.encode(made), "here"), made)
+    listed = replace(golden.golden_list(), times=made.times, numbers=made.numbers)
     assert same_list(records.NODE_LIST.decode(records.NODE_LIST.encode(listed), "here"), listed)
-
-
-def test_releases_without_times_leave_them_out_of_a_list() -> None:
-    now = golden.golden_list()
-    timed = replace(now, times=golden.golden_timed_checkpoint().times)
-    assert same_list(records.NODE_LIST.decode(records.NODE_LIST.encode(timed), "here"), timed)
-    old_form = RecordForm("node-list", 1, ListWithoutSketches)
-    read = old_form.decode(records.NODE_LIST.encode(timed), "here")
-    assert same_list(records.NODE_LIST.decode(old_form.encode(read), "here"), now)
 
 
 def test_a_kept_version_has_the_sketches_of_its_list() -> None:

@@ -1,4 +1,4 @@
-"""Records say by themselves what they are; older ones are upgraded, newer ones refused, damage is found."""
+"""Records say by themselves what they are; those of other versions are refused, damage is found."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loaders.errors import CorruptObject, FormatTooNew
-from loaders.tables import Fields, FormRegistry, RecordForm, form_of
+from loaders.tables import FormRegistry, RecordForm, form_of
 from tests.loaders.tables.golden import golden
 
 
@@ -27,15 +27,7 @@ class Owner(msgspec.Struct, frozen=True):
             raise ValueError(f"expected a node id of 0 or more, found {self.node_id}")
 
 
-def from_1(fields: Fields) -> Fields:
-    return {"node_id": int(fields["owner"]), "since": fields["since"]}
-
-
-def from_2(fields: Fields) -> Fields:
-    return {"node_id": fields["node_id"], "since_ms": fields["since"] * 1000}
-
-
-OWNER = RecordForm("owner", 3, Owner, {1: from_1, 2: from_2})
+OWNER = RecordForm("owner", 3, Owner)
 RECORD = Owner(4, 1_700_000_000_000, {"zone": "b", "rack": "7"}, b"\x00\xff")
 
 
@@ -57,22 +49,15 @@ def test_a_record_comes_back_and_equal_ones_have_equal_bytes(number: int, tags: 
     assert OWNER.encode(backwards) == OWNER.encode(record)
 
 
-def test_every_older_version_is_upgraded_step_by_step() -> None:
-    expected = Owner(4, 5000)
-    assert OWNER.decode(of_version(1, {"owner": "4", "since": 5}), "k") == expected
-    assert OWNER.decode(of_version(2, {"node_id": 4, "since": 5}), "k") == expected
-    assert OWNER.decode(of_version(3, {"node_id": 4, "since_ms": 5000}), "k") == expected
-
-
-def test_a_version_that_nobody_knows_how_to_upgrade_is_corrupt() -> None:
-    form = RecordForm("owner", 3, Owner, {2: from_2})
-    with pytest.raises(CorruptObject, match="version 1, which this release does not know how to upgrade"):
-        form.decode(of_version(1, {"owner": "4", "since": 5}), "table 'owners', key 's'")
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_older_version_is_corrupt(version: int) -> None:
+    with pytest.raises(CorruptObject, match=f"form 'owner', version 3, found version {version}"):
+        OWNER.decode(of_version(version, {"node_id": 4, "since_ms": 5000}), "table 'owners', key 's'")
 
 
 @pytest.mark.parametrize("version", [4, 65535])
 def test_a_newer_version_is_refused_with_both_numbers(version: int) -> None:
-    with pytest.raises(FormatTooNew, match=f"'k': expected form 'owner' of version 1 to 3, found {version}"):
+    with pytest.raises(FormatTooNew, match=f"'k': expected form 'owner' of version 3, found {version}"):
         OWNER.decode(of_version(version, {"anything": 1}), "k")
 
 
@@ -88,10 +73,6 @@ def test_a_field_that_is_not_known_is_ignored_where_the_version_is() -> None:
         (3, {"node_id": -1, "since_ms": 1}),
         (3, [4, 5000]),
         (3, None),
-        (2, {"node_id": 4}),
-        (2, {"node_id": 4, "since": None}),
-        (2, ["node_id"]),
-        (1, {"owner": "x", "since": 5}),
         (0, {"node_id": 4, "since_ms": 5000}),
     ],
 )
@@ -111,7 +92,7 @@ def test_every_cut_is_found_and_so_is_what_follows() -> None:
 
 @given(st.binary(max_size=60))
 def test_foreign_bytes_are_corrupt_and_nothing_else(data: bytes) -> None:
-    for bad in (data, of_version(3, {})[:-1] + data, of_version(2, {})[:-1] + data):
+    for bad in (data, of_version(3, {})[:-1] + data):
         try:
             OWNER.decode(bad, "k")
         except CorruptObject:
@@ -122,8 +103,6 @@ def test_foreign_bytes_are_corrupt_and_nothing_else(data: bytes) -> None:
 def test_a_length_is_not_believed(claim: bytes) -> None:
     with pytest.raises(CorruptObject):
         OWNER.decode(b"\x05owner\x00\x03" + claim, "k")
-    with pytest.raises(CorruptObject):
-        OWNER.decode(b"\x05owner\x00\x02\x81" + claim, "k")
 
 
 def test_records_nested_without_end_are_corrupt() -> None:
@@ -172,8 +151,6 @@ def test_a_registry_shows_any_record_as_plain_json() -> None:
         "tags": tags,
         "marks": "AP8=",
     }
-    old = registry.decode_any(of_version(1, {"owner": "4", "since": 5}), "k")
-    assert old == ("owner", 1, {"node_id": 4, "since_ms": 5000, "tags": {}, "marks": ""}), "the version it was read in"
     short = RecordForm("short", 1, Owner).encode(RECORD)
     assert registry.decode_any(short, "k") == ("short", 1, {"node": 4})
 

@@ -9,11 +9,22 @@ import msgspec
 import numpy as np
 import pytest
 
-from accel.history.columns import CREATED_ROW, EPOCH_ROW, KEY, MAP_ROW, ROW, SEALED_ROW, StoredSegments, make_rows
-from accel.history.records import PLACE, TIME, HistoryForm
+from accel.history.columns import (
+    CREATED_ROW,
+    EPOCH_ROW,
+    KEY,
+    MAP_ROW,
+    ROW,
+    SEALED_ROW,
+    StoredSegments,
+    make_rows,
+    pack_map,
+)
+from accel.history.records import TIME, HistoryForm
+from accel.history.rules.values import IdMap
 from loaders.errors import CorruptObject
 from loaders.tables.columns import pack_columns, unpack_columns
-from tests.accel.history.records.golden import CASES
+from tests.accel.history.records.golden import CASES, SEGMENTS
 
 HUGE = 2**62
 
@@ -109,12 +120,11 @@ def packed_times(*times: int) -> bytes:
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"kind": "twig"}, "'twig' is not a valid BlockKind"),
-        ({"number": -1}, "numbered from 0 on"),
-        ({"epochs": 0}, "expected a block of 1 to"),
-        ({"epochs": HUGE}, "expected a block of 1 to"),
-        ({"epochs": 4}, "at most 4 rows, found 5"),
-        ({"epochs": 6}, "expected 6 times in Block"),
+        ({"block": ("twig", 6, 5)}, "Invalid enum value 'twig'"),
+        ({"block": ("leaf", -1, 5)}, "numbered from 0 on"),
+        ({"block": ("leaf", 6, 0)}, "expected a block of 1 or more"),
+        ({"block": ("leaf", 6, HUGE)}, f"expected {HUGE} times in Block"),
+        ({"block": ("leaf", 6, 4)}, "expected 4 times in Block"),
         ({"times": packed_times(1, 2, 3, 3, 4)}, "found 3 after 3"),
         ({"times": b""}, "packed columns"),
     ],
@@ -127,12 +137,12 @@ def test_a_block_that_contradicts_itself_is_refused(change: dict[str, Any], comp
     ("change", "complaint"),
     [
         ({"visible_epochs": 9}, "expected 1 to 8 visible epochs, found 9"),
-        ({"part_epochs": 0}, "at most 0 rows, found 2"),
+        ({"part_epochs": 0}, "expected"),
         ({"leaf_parts": 1}, "leaves of 2 or more parts"),
         ({"part_epochs": HUGE}, "leaves of at most 1048576 epochs"),
         ({"leaf_parts": HUGE}, "leaves of at most 1048576 epochs"),
         ({"tail": packed_times()}, "expected 1 to 2 times in the tail, found 0"),
-        ({"tail": packed_times(HUGE, HUGE + 1, HUGE + 2)}, "at most 2 rows, found 3"),
+        ({"tail": packed_times(HUGE, HUGE + 1, HUGE + 2)}, "1 to 2 times in the tail, found 3"),
         ({"part_starts": packed_times(HUGE)}, "expected ascending times"),
         ({"leaf_starts": packed_times(HUGE)}, "expected ascending times"),
     ],
@@ -150,30 +160,27 @@ def test_a_root_that_contradicts_itself_is_refused(change: dict[str, Any], compl
         ("epoch-transition", {"first_number": -1}, "segment number"),
         ("sealed-epoch", {"epoch": 2**31}, "sealed-epoch of 0 to 2147483647"),
         ("truncation", {"updating": False}, "expected nothing to delete"),
-        ("truncation", {"places": pack_columns(make_rows(PLACE, offset=[1], epoch=[1]))}, "a value for each id"),
-        ("truncation", {"places": pack_columns(make_rows(PLACE, offset=0, epoch=[0, 0, 0]))}, "expected epochs from"),
+        ("truncation", {"cut": b""}, "expected the span of"),
+        ("truncation", {"last_cut": pack_map(IdMap([1], [2]))}, "expected the span of"),
         ("stream-cut", {"recorded_size": -1}, "recorded_size of at least 0"),
         ("active-transaction", {"status": "LOST"}, "expected one of UNKNOWN, OPEN"),
         ("active-transaction", {"commit_position": None}, "expected a position"),
         ("completed-transaction", {"status": "OPEN"}, "expected COMMITTED or ABORTED"),
-        ("committing-transactions", {"transaction_ids": bytes(17)}, "16 bytes each, found 17 bytes"),
-        ("committing-transactions", {"transaction_ids": bytes(32)}, "expected each transaction once"),
-        ("commit-order", {"transaction_ids": bytes(16)}, "a transaction for each position"),
+        ("committing-transactions", {"transaction_ids": [bytes(17)]}, "Invalid UUID bytes"),
+        ("committing-transactions", {"transaction_ids": [bytes(16)] * 2}, "expected each transaction once"),
+        ("commit-order", {"transaction_ids": [bytes(16)]}, "a transaction for each position"),
         ("commit-order", {"next_position": 13}, "ascending positions below 13"),
         ("stream-state", {"state": "Active"}, "expected one of UNKNOWN, CREATING"),
         ("stream-state", {"state": "ACTIVE"}, "expected a state of a workflow, found ACTIVE"),
-        ("stream-state", {"workflow_id": bytes(15)}, "an id of 16 bytes or none, found 15"),
+        ("stream-state", {"workflow_id": bytes(15)}, "Invalid UUID bytes"),
         ("workflow-request", {"workflow": "ACTIVE"}, "expected a state of a workflow, found ACTIVE"),
         ("workflow-request", {"workflow": "SCALING"}, "epoch-transition"),
         ("workflow-request", {"base": b""}, "expected a claim on a version of the status"),
-        ("workflow-request", {"workflow_id": b""}, "expected the id of a workflow"),
-        ("configuration", {"min_segments": 0}, "a least number of segments of 1 to 750000"),
-        ("configuration", {"tags": ["b", "a"]}, "expected tags in order"),
-        ("configuration", {"scaling_kind": "events a second"}, "expected one of FIXED, EVENTS"),
+        ("workflow-request", {"workflow_id": b""}, "Invalid UUID bytes"),
         ("creation-time", {"time_ms": -1}, "creation-time of 0 to"),
-        ("scope-entry", {"id": bytes(15)}, "an id of 16 bytes, found 15"),
+        ("scope-entry", {"unique_id": bytes(15)}, "Invalid UUID bytes"),
         ("scope-entry", {"phase": "GONE"}, "expected one of CREATING, LIVE"),
-        ("stream-entry", {"id": bytes(17)}, "an id of 16 bytes, found 17"),
+        ("stream-entry", {"unique_id": bytes(17)}, "Invalid UUID bytes"),
         ("stream-entry", {"segments": 0}, "a number of segments of 1 to"),
         ("stream-entry", {"last_number": 19}, "the highest number of a segment of 20 to"),
         ("last-number", {"number": 2**31}, "last-number of 0 to 2147483647"),
@@ -181,6 +188,24 @@ def test_a_root_that_contradicts_itself_is_refused(change: dict[str, Any], compl
 )
 def test_fields_out_of_bounds_are_refused(name: str, change: dict[str, Any], complaint: str) -> None:
     assert complaint in refused(name, msgspec.structs.replace(fields_of(name), **change))
+
+
+@pytest.mark.parametrize(
+    ("name", "nested", "change", "complaint"),
+    [
+        ("truncation", "span", {"epochs": pack_map(IdMap([1], [2]))}, "expected an epoch for each of"),
+        ("truncation", "span", {"epochs": pack_map(IdMap(SEGMENTS.ids, [0, 0, 0]))}, "expected epochs from"),
+        ("configuration", "configuration", {"min_segments": 0}, "a least number of segments of 1 to 750000"),
+        ("configuration", "configuration", {"tags": ["b", "a"]}, "expected tags in order"),
+        ("stream-entry", "wanted", {"offset_unit": "EVENTS"}, "expected one of RECORDS, BYTES"),
+    ],
+)
+def test_fields_of_fields_out_of_bounds_are_refused(
+    name: str, nested: str, change: dict[str, Any], complaint: str
+) -> None:
+    fields = fields_of(name)
+    inner = msgspec.structs.replace(getattr(fields, nested), **change)
+    assert complaint in refused(name, msgspec.structs.replace(fields, **{nested: inner}))
 
 
 @pytest.mark.parametrize(
