@@ -158,11 +158,12 @@ def _version() -> str:
 
 
 COMMANDS = {
+    "adopt": LazyCommand(
+        "accel.cli.adoption:adopt_group",
+        "Bring existing objects into a catalog, or compact those of a controller.",
+    ),
     "catalog": LazyCommand(
         "accel.cli.catalog:catalog_group", "Create, show and maintain the object catalog of a bucket."
-    ),
-    "controller": LazyCommand(
-        "accel.cli.controller:controller_group", "For brokers that keep their metadata in their own controller."
     ),
     "demo": LazyCommand("accel.cli.demo:demo", "Run lookups on an embedded S3, and compare policies."),
     "doctor": LazyCommand("accel.cli.doctor:doctor", "Check access to a bucket: each line is ok, or contains advice."),

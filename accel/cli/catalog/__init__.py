@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from accel.cli.catalog import compact, gc, hints, importing, run_all, status, undo, verify
+from accel.cli.catalog import compact, gc, hints, run_all, status, undo, verify
 from accel.cli.groups import CommandGroup
 
 
@@ -17,7 +17,6 @@ for command in (
     status.init,
     status.status,
     status.refresh,
-    importing.import_command,
     verify.verify,
     gc.gc,
     undo.undo,

@@ -223,7 +223,7 @@ def compact_command(*, work: CompactionWork, image: MetadataImage | None, engine
     neighbours are merged, and later runs read it again only after it has changed. Exits with 4 if some groups or nodes
     could not be compacted, or an object was set aside; run it again to retry them. Ctrl-C and SIGTERM end it after the
     present group: it prints what was done, and exits with 130 or 143. With --image, only --dry-run is possible: use
-    `accel controller compact`.
+    `accel adopt compact`.
     """
     if image is not None:
         show_foreign_plan(work, image, engine.store.open(), output)
@@ -241,7 +241,7 @@ def show_foreign_plan(work: CompactionWork, image: MetadataImage, store: ObjectS
     """
     if not work.is_dry_run:
         raise click.UsageError(
-            "With an image only '--dry-run' is possible here: 'accel controller compact --image' merges its objects, "
+            "With an image only '--dry-run' is possible here: 'accel adopt compact --image' merges its objects, "
             "and the controller commits them."
         )
     output.show(shown_compaction(plan_for_controller(store, image, work.settings, system=SYSTEM), None))

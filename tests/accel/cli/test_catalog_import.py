@@ -1,4 +1,4 @@
-"""`accel catalog import` tells what a bucket holds, and makes a catalog of it when told to."""
+"""`accel adopt import` tells what a bucket holds, and makes a catalog of it when told to."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def keys(url: str) -> list[str]:
 
 
 def found(*args: str, exit_code: int = 0) -> dict[str, Any]:
-    result = run("catalog", "import", *args, "--output", "json")
+    result = run("adopt", "import", *args, "--output", "json")
     assert result.exit_code == exit_code, result.stderr
     parsed: dict[str, Any] = json.loads(result.stdout)
     return parsed
 
 
 def failed(*args: str) -> str:
-    result = run("catalog", "import", *args, "--output", "json")
+    result = run("adopt", "import", *args, "--output", "json")
     assert (result.exit_code, result.stdout) == (1, "")
     error = json.loads(result.stderr)
     assert error["type"] == "MaintenanceRefused"
@@ -83,13 +83,13 @@ def test_what_was_imported_can_be_looked_up(url: str) -> None:
 
 
 def test_text_has_a_table_the_holes_and_a_sentence(url: str) -> None:
-    lines = run("catalog", "import", "--store", url, "--node", "4").stdout.splitlines()
+    lines = run("adopt", "import", "--store", url, "--node", "4").stdout.splitlines()
     assert lines[0].split() == ["node", "objects", "open", "streams", "size"]
     assert lines[-3] == "HOLE        stream 2: [5, 7)"
     assert lines[-2].startswith("3 objects, ")
     assert lines[-2].endswith(", 1 node, 2 streams: 0 overlaps, 1 hole")
     assert lines[-1] == "nothing is written without --yes"
-    assert run("catalog", "import", "--store", url, "--node", "4", "--yes").stdout.splitlines()[-1] == "imported"
+    assert run("adopt", "import", "--store", url, "--node", "4", "--yes").stdout.splitlines()[-1] == "imported"
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_nodes_come_from_a_file(url: str, tmp_path: Path, text: str) -> None:
 def test_a_file_that_says_nothing_is_wrong_usage(url: str, tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "nodes"
     path.write_text(text)
-    result = run("catalog", "import", "--store", url, "--nodes", str(path))
+    result = run("adopt", "import", "--store", url, "--nodes", str(path))
     assert result.exit_code == 2
     assert said in result.stderr
 
@@ -144,7 +144,7 @@ def test_offsets_held_twice_end_with_1_and_write_nothing(url: str) -> None:
         "earlier_ids": [1, 5],
         "later_ids": [9, 9],
     }
-    lines = run("catalog", "import", "--store", url, "--node", "4").stdout.splitlines()
+    lines = run("adopt", "import", "--store", url, "--node", "4").stdout.splitlines()
     assert "OVERLAP     stream 1: [5, 15) in one of objects 1 to 5 and in object 9" in lines
     assert lines[-1] == "cannot be imported: expected each offset in one object, found overlaps: 1"
 
@@ -159,7 +159,7 @@ def test_bad_objects_can_be_skipped(url: str) -> None:
     open_store(url).put(LAYOUT.object_key(9), b"?" * 100)
     told = found("--store", url, "--node", "4", exit_code=1)
     assert [each["object_id"] for each in told["not_listable"]] == [9]
-    result = run("catalog", "import", "--store", url, "--node", "4", "--skip-bad", "--yes")
+    result = run("adopt", "import", "--store", url, "--node", "4", "--skip-bad", "--yes")
     assert result.exit_code == 0
     assert "1 object left out; prepared, so that no collection deletes them" in result.stdout.splitlines()
     assert result.stdout.startswith("node")
@@ -173,7 +173,7 @@ def test_an_import_that_cannot_go_on_is_abandoned(url: str) -> None:
     assert any(key.startswith(f"{TABLES_PREFIX}import-progress") for key in keys(url))
     assert found("--store", url, "--abandon") == {"abandoned": True}
     assert keys(url) == before
-    assert run("catalog", "import", "--store", url, "--abandon").stdout == "no import was under way\n"
+    assert run("adopt", "import", "--store", url, "--abandon").stdout == "no import was under way\n"
 
 
 def test_a_catalog_in_use_is_refused(url: str) -> None:
@@ -186,11 +186,11 @@ def test_a_catalog_in_use_is_refused(url: str) -> None:
 
 @pytest.mark.parametrize("args", [(), ("--node", "4", "--abandon"), ("--node", "-1"), ("--nodes", "missing.csv")])
 def test_wrong_usage_is_told(url: str, args: tuple[str, ...]) -> None:
-    assert run("catalog", "import", "--store", url, *args).exit_code == 2
+    assert run("adopt", "import", "--store", url, *args).exit_code == 2
 
 
 def test_an_import_needs_a_catalog() -> None:
-    result = run("catalog", "import", "--store", f"memory://{uuid4().hex}", "--node", "4", "--output", "json")
+    result = run("adopt", "import", "--store", f"memory://{uuid4().hex}", "--node", "4", "--output", "json")
     assert (result.exit_code, json.loads(result.stderr)["type"]) == (1, "CatalogMissing")
 
 
@@ -211,7 +211,7 @@ def test_an_import_that_finds_nothing_says_what_lies_there() -> None:
     open_store(url).put("logs/00000000/other/0", b"?")
     assert run("catalog", "init", f"{url}/deep", "--namespace", "logs").exit_code == 0
     before = keys(url)
-    result = run("catalog", "import", f"{url}/deep", "--node", "4", "--yes")
+    result = run("adopt", "import", f"{url}/deep", "--node", "4", "--yes")
     assert (result.exit_code, result.stdout) == (1, "")
     assert f"error: expected objects of namespace 'logs' at {url}/deep, found none" in result.stderr
     there = "objects: 1 of namespace 'shop', 1 of namespace 'other' below logs/"

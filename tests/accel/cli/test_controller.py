@@ -1,4 +1,4 @@
-"""`accel controller`: an image of AutoMQ's metadata, and compaction that a controller commits."""
+"""`accel adopt`: an image of AutoMQ's metadata, and compaction that a controller commits."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def test_an_image_of_a_dump_is_read_as_any_image(tmp_path: Path, data: bytes) -> None:
     dump = tmp_path / "dump.json"
     dump.write_bytes(data)
-    result = run("controller", "convert", str(dump), "--namespace", NAMESPACE, "--image-version", "7")
+    result = run("adopt", "convert", str(dump), "--namespace", NAMESPACE, "--image-version", "7")
     assert (result.exit_code, result.stderr) == (0, "")
     image = MetadataImage.from_json(result.stdout.encode())
     assert (image.version, image.namespace, len(image.node(4))) == (7, NAMESPACE, 2)
@@ -44,14 +44,14 @@ def test_an_image_of_a_dump_is_read_as_any_image(tmp_path: Path, data: bytes) ->
 def test_a_dump_that_is_none_says_where(tmp_path: Path) -> None:
     dump = tmp_path / "dump.json"
     dump.write_text('{"type": "S3_STREAM_RECORD", "data": {"streamId": -4}}')
-    result = run("controller", "convert", str(dump), "--namespace", NAMESPACE)
+    result = run("adopt", "convert", str(dump), "--namespace", NAMESPACE)
     assert result.exit_code == 1
     assert "AutoMQ metadata, line 1: Expected `int` >= 0 - at `$.streamId`" in result.stderr
 
 
 def test_a_dry_run_shows_the_plan_and_writes_nothing(world: World) -> None:
     before = {info.key for info in world.store.list("")}
-    result = world.run("controller", "compact", "--dry-run", *BY_FORCE)
+    result = world.run("adopt", "compact", "--dry-run", *BY_FORCE)
     assert (result.exit_code, result.stderr) == (0, "")
     assert "dry run: " in result.stdout
     assert {info.key for info in world.store.list("")} == before
@@ -59,7 +59,7 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(world: World) -> None:
 
 def test_each_result_is_handed_to_the_controller(world: World, broker: ModuleType) -> None:
     functions = ("--take-ids", "a_broker:take_ids", "--commit", "a_broker:commit")
-    result = world.run("controller", "compact", *functions, *BY_FORCE, "--output", "json")
+    result = world.run("adopt", "compact", *functions, *BY_FORCE, "--output", "json")
     assert (result.exit_code, result.stderr) == (0, "")
     report = json.loads(result.stdout)["report"]
     assert report["committed_groups"] == len(broker.committed) > 0
@@ -68,7 +68,7 @@ def test_each_result_is_handed_to_the_controller(world: World, broker: ModuleTyp
 
 def test_swaps_are_written_for_the_controller_to_apply(world: World, broker: ModuleType, tmp_path: Path) -> None:
     path = tmp_path / "swaps.json"
-    result = world.run("controller", "compact", "--take-ids", "a_broker:take_ids", "--swaps", str(path), *BY_FORCE)
+    result = world.run("adopt", "compact", "--take-ids", "a_broker:take_ids", "--swaps", str(path), *BY_FORCE)
     assert (result.exit_code, result.stderr) == (0, "")
     assert f"written to {path}; nothing is committed yet" in result.stdout
     assert not broker.committed
@@ -85,7 +85,7 @@ def test_what_the_controller_refuses_is_named_with_what_is_left(world: World, br
 
     broker.commit = refuse  # type: ignore[attr-defined]  # made above
     functions = ("--take-ids", "a_broker:take_ids", "--commit", "a_broker:commit")
-    result = world.run("controller", "compact", *functions, *BY_FORCE)
+    result = world.run("adopt", "compact", *functions, *BY_FORCE)
     assert result.exit_code == 4
     assert "node 4 moves" in result.stdout
     assert "not listed, to be deleted by the controller: 900" in result.stdout
@@ -104,7 +104,7 @@ def test_what_the_controller_refuses_is_named_with_what_is_left(world: World, br
 def test_what_is_missing_or_wrong_is_said(
     world: World, broker: ModuleType, options: tuple[str, ...], expected: str
 ) -> None:
-    result = world.run("controller", "compact", *options, *BY_FORCE)
+    result = world.run("adopt", "compact", *options, *BY_FORCE)
     assert result.exit_code == 2
     assert expected in " ".join(result.stderr.split())
     assert not broker.committed

@@ -156,7 +156,7 @@ def test_objects_of_an_image_are_only_planned_to_be_merged_here(world: World) ->
     by_force = ("--rewrite-all", "--min-age", "0s")
     dry = world.run("catalog", "compact", "--dry-run", *by_force)
     assert (dry.exit_code, dry.stderr) == (0, "")
-    assert dry.stdout == world.run("controller", "compact", "--dry-run", *by_force).stdout
+    assert dry.stdout == world.run("adopt", "compact", "--dry-run", *by_force).stdout
     refused = world.run("catalog", "compact", *by_force)
     assert refused.exit_code == 2
-    assert "'accel controller compact --image' merges" in " ".join(refused.stderr.split())
+    assert "'accel adopt compact --image' merges" in " ".join(refused.stderr.split())

@@ -25,7 +25,7 @@ NEEDED = {
     "object inspect": ("42",),
     "object verify": ("42", "43"),
     "catalog init": ("--namespace", "shop"),
-    "catalog import": ("--node", "4"),
+    "adopt import": ("--node", "4"),
     "catalog undo": ("--node", "4"),
     "table": ("tables",),
     "scope delete": ("--scope", "shop"),
@@ -40,7 +40,7 @@ NEEDED = {
 
 VALUES = {"--stream": "orders", "--id": "00000000-0000-0000-0000-000000000001"}
 
-TAKES_FILES = {"controller compact", "controller convert"}
+TAKES_FILES = {"adopt compact", "adopt convert"}
 """They read files before they open a store, or take files for arguments."""
 
 WITHOUT_STORE = {"demo", *TAKES_FILES}
