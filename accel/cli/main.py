@@ -172,7 +172,6 @@ COMMANDS = {
         "accel.cli.lookup.lookups:get_objects", "Find the objects that hold a stream's offsets."
     ),
     "group": LazyCommand("accel.cli.stream:groups_group", "Create, show, move and delete groups of readers."),
-    "hints": LazyCommand("accel.cli.hints:hints_group", "Show which filter packs and index snapshots are in a bucket."),
     "object": LazyCommand("accel.cli.objects:object_group", "Inspect objects, and verify them."),
     "read": LazyCommand("accel.cli.lookup.read:read", "Read the records of a stream."),
     "repair": LazyCommand(

@@ -53,7 +53,7 @@ def test_the_tutorial_runs_from_its_beginning_to_its_end(tmp_path: Path, monkeyp
         met += [status()] if "catalog status" in block.text else []
         explained += [printed] if "accel explain" in block.text else []
     text = " ".join(PAGE.read_text().split())
-    [(uploaded, none), (left, retired)] = met
+    [(uploaded, none), (left, retired), _] = met
     assert none == 0
     assert f"The node has {uploaded} live objects" in text
     assert f"{retired} objects became one; {left} are live" in text

@@ -16,7 +16,6 @@ def catalog_group() -> None:
 for command in (
     status.init,
     status.status,
-    status.refresh,
     verify.verify,
     gc.gc,
     undo.undo,

@@ -1,12 +1,12 @@
-"""`accel catalog init`, `status` and `refresh`: create the catalog of a bucket, and show it.
+"""`accel catalog init` and `status`: create the catalog of a bucket, and show it, with its hints and costs.
 
-`refresh --write-image` saves the image as the JSON that `--image` reads; `MetadataImage.from_dict` documents the form.
+`status --write-image` saves the image as the JSON that `--image` reads; `MetadataImage.from_dict` documents the form.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
@@ -19,14 +19,18 @@ from accel.catalog import ObjectCatalog
 from accel.catalog.bad_objects import set_aside_of, set_aside_text
 from accel.catalog.dead_objects import Space, measure_space
 from accel.catalog.proof import find_strangers
-from accel.catalog.records import NodeList, ids_of, joined_ids
+from accel.catalog.records import NodeList, Rows, ids_of, joined_ids
 from accel.catalog.refresh import CatalogState
-from accel.cli.options import TIME, StoreChoice, command, option, store_options
+from accel.cli.catalog.hints import node_option
+from accel.cli.objects.verify import EXIT_PROBLEMS
+from accel.cli.options import TIME, StoreChoice, command, end_with, option, store_options
 from accel.errors import AccessDenied
+from accel.hint_building.stored import StoredHint, stored_hints
 from accel.image import MetadataImage, NodeImage, StreamImage, version_number
-from accel.rendering import Column, Output, Rendered, Shown, table_of
+from accel.rendering import Column, Output, Rendered, Shown, table_of, word
 from accel.system import SYSTEM
 from accel.units import count_text, moment_text, size_text, time_text
+from loaders.hints import HintTrouble
 from loaders.object_ref import UNKNOWN, ObjectRef
 from loaders.store import CountingStore
 from loaders.tables import FormatRecord
@@ -75,41 +79,51 @@ def init(*, namespace: str, stream_buckets: int, store: StoreChoice, output: Out
         output.show(Shown(data, [*_format_lines(catalog.format), *(f"note: {each}" for each in notes)]))
 
 
-@command(None, "accel catalog status --store s3://bucket", "accel catalog status --store s3://bucket --output json")
+@command(
+    None,
+    "accel catalog status --store s3://bucket",
+    "accel catalog status --check-hints --output json --store s3://bucket",
+    "accel catalog status --write-image image.json --store s3://bucket",
+)
+@node_option
+@click.option("--check-hints", is_flag=True, help="Read every filter, with Accel and with pybloom-live.")
+@click.option("--write-image", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Save the image.")
 @store_options
-def status(*, store: StoreChoice, output: Output) -> None:
-    """Show the contents of a catalog: its format record, nodes, objects, streams and space.
+def status(
+    *,
+    nodes: frozenset[int] | None,
+    check_hints: bool,
+    write_image: Path | None,
+    store: StoreChoice,
+    output: Output,
+) -> None:
+    """Show the contents of a catalog: format record, nodes, objects, streams, space, hints, and the cost of a refresh.
 
     Dead bytes are data of deleted and truncated streams in listed objects: one request for each object that may have
     some, for at most 1,000; of more objects they are estimated. Retired objects may still be restored; those that are
-    waiting are being deleted.
+    waiting are being deleted. The image is read cold and then again. --write-image saves it for --image.
+
+    Hints are shown of all nodes, or of those of --node, by two small requests each; --check-hints also reads the packs.
+    Exits with 3 if a hint cannot be used, or if a filter is damaged, passes more than 1.25 % of absent streams, or
+    differs when read with pybloom-live. Missing hints are not a problem.
     """
-    with ObjectCatalog.open(store.open()) as catalog:
-        started = SYSTEM.timer()
-        state = catalog.refresh_state()
-        age_seconds = SYSTEM.timer() - started
-        shards, lists = [seen.value for seen in state.shards], state.node_lists()
-        space = measure_space(catalog.parts, [lists[node_id] for node_id in sorted(lists)], shards)
-        strangers = _strangers(catalog, state)
-        output.show(_shown_status(catalog.format, state, space, strangers, age_seconds))
-
-
-@command(
-    "Read the image cold and then again, and show the cost of both.",
-    "accel catalog refresh --store s3://bucket",
-    "accel catalog refresh --store s3://bucket --write-image image.json",
-)
-@click.option("--write-image", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Save the image.")
-@store_options
-def refresh(*, write_image: Path | None, store: StoreChoice, output: Output) -> None:
-    """Read the image cold and then again, and show the cost of both; --write-image saves the image for --image."""
     opened = store.open()
     with ObjectCatalog.open(opened) as catalog:
         costs = {name: _cost_of_refresh(catalog, opened) for name in ("cold", "again")}
         state = catalog.refresh_state()
+        shards, lists = [seen.value for seen in state.shards], state.node_lists()
+        if unknown := sorted((nodes or frozenset()) - lists.keys()):
+            expected = f"expected nodes of this catalog ({', '.join(map(str, sorted(lists)))})"
+            raise click.BadParameter(f"{expected}, found {', '.join(map(str, unknown))}", param_hint="'--node'")
+        space = measure_space(catalog.parts, [lists[node_id] for node_id in sorted(lists)], shards)
+        strangers = _strangers(catalog, state)
+        live = {node_id: lists[node_id].live for node_id in sorted(nodes or lists)}
+        hints = _stored_hints(opened, catalog.parts.layout.namespace, live, output, is_checked=check_hints)
     if write_image is not None:
         write_image.write_text(json.dumps(image_data(state.built.image)))
-    output.show(_shown_refreshes(state, costs))
+    output.show(_shown_status(catalog.format, state, space, strangers, costs, hints))
+    if not all(each.is_sound for each in hints):
+        end_with(EXIT_PROBLEMS)
 
 
 def _cost_of_refresh(catalog: ObjectCatalog, store: CountingStore) -> dict[str, Any]:
@@ -119,6 +133,17 @@ def _cost_of_refresh(catalog: ObjectCatalog, store: CountingStore) -> dict[str, 
     seconds = SYSTEM.timer() - started
     total = store.snapshot().total
     return {"requests": total.requests, "bytes": total.received_bytes, "seconds": seconds}
+
+
+def _stored_hints(
+    store: CountingStore, namespace: str, live: Mapping[int, Rows], output: Output, *, is_checked: bool
+) -> list[StoredHint]:
+    found: list[StoredHint] = []
+    with output.progress("looking at hints", len(live), moved=store.moved_bytes) as tell:
+        for node_id, rows in live.items():
+            found += stored_hints(store, namespace, node_id, rows, now_seconds=SYSTEM.clock(), is_checked=is_checked)
+            tell()
+    return found
 
 
 def _format_lines(record: FormatRecord) -> Iterator[str]:
@@ -158,7 +183,8 @@ def _shown_status(
     state: CatalogState,
     space: tuple[dict[int, Space], Space],
     strangers: list[str] | None,
-    age_seconds: float,
+    costs: Mapping[str, Mapping[str, Any]],
+    hints: Sequence[StoredHint],
 ) -> Shown:
     image = state.built.image
     by_node, own = space
@@ -173,9 +199,10 @@ def _shown_status(
         "space_of_stream_objects": {"bytes": own.size_bytes, **_space(own)},
         "delete_pending": _delete_pending(state),
         "strangers": strangers,
-        "image": {"version": version_number(image.version), "age_seconds": age_seconds},
+        "image": {"version": version_number(image.version), **costs},
+        "hints": msgspec.to_builtins(hints),
     }
-    return Shown(data, _status_lines(record, data))
+    return Shown(data, _status_lines(record, data, hints))
 
 
 def _delete_pending(state: CatalogState) -> dict[str, int]:
@@ -186,8 +213,8 @@ def _delete_pending(state: CatalogState) -> dict[str, int]:
     return {"objects": sum(map(len, sizes)), "bytes": sum(int(each.sum()) for each in sizes)}
 
 
-def _status_lines(record: FormatRecord, data: Mapping[str, Any]) -> Iterator[Rendered]:
-    """The format record, a table of the nodes, and a summary line."""
+def _status_lines(record: FormatRecord, data: Mapping[str, Any], hints: Sequence[StoredHint]) -> Iterator[Rendered]:
+    """The format record, tables of the nodes and their hints, and summary lines."""
     yield from _format_lines(record)
     yield ""
     if data["nodes"]:
@@ -200,6 +227,8 @@ def _status_lines(record: FormatRecord, data: Mapping[str, Any]) -> Iterator[Ren
         for bad in node["set_aside"]:
             since = moment_text(bad["since_ms"])
             yield f"set aside  object {bad['object_id']} of node {node['node_id']}: {bad['why']}, first at {since}"
+    if hints:
+        yield from _hint_lines(hints)
     for name, row in (("objects of many streams", data["total"]), ("stream objects", data["space_of_stream_objects"])):
         sizes_of = {kind: size_text(row[f"{kind}_bytes"]) for kind in ("live", "dead", "retired", "waiting")}
         yield f"{name}: {', '.join(f'{size} {kind}' for kind, size in sizes_of.items())}"
@@ -211,24 +240,50 @@ def _status_lines(record: FormatRecord, data: Mapping[str, Any]) -> Iterator[Ren
         yield f"delete pending: {what}; what gc leaves of them nothing proves to be ours (gc --id ID shows one)"
     if strangers := data["strangers"]:
         yield f"another system writes to this namespace: {count_text(len(strangers), 'object')} seen, {strangers[0]!r}"
-    yield f"image {image['version']}, {time_text(image['age_seconds'])} old"
+    yield f"image {image['version']}: {', '.join(_cost_text(name, image[name]) for name in ('cold', 'again'))}"
+
+
+def _cost_text(name: str, cost: Mapping[str, Any]) -> str:
+    return f"{name} {count_text(cost['requests'], 'request')}, {size_text(cost['bytes'])}, {time_text(cost['seconds'])}"
+
+
+def _hint_lines(found: Sequence[StoredHint]) -> Iterator[Rendered]:
+    columns: list[Column[StoredHint]] = [
+        Column("node", lambda each: each.node_id),
+        word("kind", lambda each: each.kind.value.removesuffix("s")),
+        word("state", lambda each: each.trouble.value if each.trouble else "usable"),
+        Column("age", lambda each: "" if each.age_seconds is None else time_text(each.age_seconds)),
+        Column("size", lambda each: size_text(each.size_bytes) if each.entries else ""),
+        Column("unused", lambda each: size_text(each.unused_bytes) if each.unused_bytes else ""),
+        Column("entries", lambda each: each.entries or ""),
+        Column("covers", lambda each: f"{each.covered} of {each.listed}"),
+        Column("unlisted", lambda each: each.unlisted or ""),
+    ]
+    if any(each.check for each in found):
+        columns.append(word("filters read", _quality))
+    yield table_of(found, *columns)
+    yield ""
+    troubled = [each for each in found if each.trouble not in {None, HintTrouble.MISSING}]
+    yield from (f"unusable: node {each.node_id}: {each.problem}" for each in troubled)
+    lacking = sum(each.listed - each.covered for each in found)
+    sound = "all usable" if all(each.is_sound for each in found) else "some must be rebuilt: accel catalog build-hints"
+    listed = sum(each.listed for each in found)
+    yield f"{count_text(len(found), 'hint')}, {sound}; {lacking} of {listed} objects not covered (see build-hints)"
+
+
+def _quality(each: StoredHint) -> str:
+    check = each.check
+    if check is None:
+        return ""
+    parts = [f"{check.read}"]
+    if check.false_positive_share is not None and check.worst_share is not None:
+        parts.append(f"{check.false_positive_share:.2%} of absent streams pass, {check.worst_share:.2%} at worst")
+    faults = {"unreadable": check.unreadable, "bad": check.bad, "other to pybloom-live": check.differing}
+    return ", ".join([*parts, *(f"{count} {name}" for name, count in faults.items() if count)])
 
 
 def _size_of(name: str, row: Mapping[str, Any]) -> str:
     return size_text(row[name])
-
-
-def _shown_refreshes(state: CatalogState, costs: Mapping[str, Mapping[str, Any]]) -> Shown:
-    image = state.built.image
-    objects = sum(len(node_list.live) for node_list in state.node_lists().values())
-    version = version_number(image.version)
-    data = {**costs, "objects": objects, "streams": len(image.streams), "image_version": version}
-    lines = [
-        f"{name:<7}{count_text(cost['requests'], 'request')}, {size_text(cost['bytes'])}, {time_text(cost['seconds'])}"
-        for name, cost in costs.items()
-    ]
-    what = f"{count_text(objects, 'object')}, {count_text(len(image.streams), 'stream')}"
-    return Shown(data, (*lines, f"image {version}: {what}"))
 
 
 def image_data(image: MetadataImage) -> dict[str, Any]:

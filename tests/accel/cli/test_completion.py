@@ -37,10 +37,10 @@ def values(*words: str) -> list[str]:
 
 def test_commands_come_with_what_they_do() -> None:
     found = {each.value: each.help for each in completed("")}
-    assert set(found) >= {"catalog", "doctor", "get-objects", "stream"}
+    assert set(found) >= {"catalog", "doctor", "get-objects", "read"}
     assert found["get-objects"] == "Find the objects that hold a stream's offsets."
     assert values("get-") == ["get-objects"]
-    assert values("catalog", "re") == ["refresh", "restored"]
+    assert values("catalog", "re") == ["restored"]
 
 
 def test_options_and_choices_are_completed() -> None:

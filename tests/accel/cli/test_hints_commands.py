@@ -1,4 +1,4 @@
-"""`accel hints show`: what lies there, how old and good it is."""
+"""`accel catalog status` shows hints: what lies there, how old and good it is."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pybloom_live
 import pytest
 
-from accel.cli import hints as hints_module
+from accel.cli.catalog import status as status_module
 from loaders.hints import read_pack_root
 from loaders.layout import HintKind, hint_root_key
 from tests.accel.cli.test_catalog_jobs import NODE, Shop, shop
@@ -19,15 +19,15 @@ __all__ = ["shop"]
 
 
 def shown(shop: Shop, *args: str, code: int = 0) -> dict[str, Any]:
-    """What `hints show` says, by kind."""
-    result = run("hints", "show", *args, "--store", shop.url, "--output", "json")
+    """What `catalog status` says of hints, by kind."""
+    result = run("catalog", "status", *args, "--store", shop.url, "--output", "json")
     assert result.exit_code == code, result.output
     return {each["kind"]: each for each in json.loads(result.stdout)["hints"]}
 
 
 def text(shop: Shop, *args: str) -> str:
     """The same as text."""
-    return run("hints", "show", *args, "--store", shop.url).stdout
+    return run("catalog", "status", *args, "--store", shop.url).stdout
 
 
 def damage(shop: Shop, key: str) -> None:
@@ -38,7 +38,7 @@ def damage(shop: Shop, key: str) -> None:
 
 
 def test_what_is_missing_is_told_and_is_no_problem(shop: Shop) -> None:
-    found = shown(shop, "--check")
+    found = shown(shop, "--check-hints")
     assert {kind: each["trouble"] for kind, each in found.items()} == {"packs": "missing", "snapshots": "missing"}
     assert [each["covered"] for each in found.values()] == [0, 0]
     assert "12 of 12 objects not covered" in text(shop)
@@ -47,7 +47,7 @@ def test_what_is_missing_is_told_and_is_no_problem(shop: Shop) -> None:
 def test_age_size_and_coverage_are_shown(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.json("build-hints")
     generation = read_pack_root(shop.store, NAMESPACE, NODE).generation
-    monkeypatch.setattr(hints_module, "SYSTEM", _Clock(generation / 1000 + 90))
+    monkeypatch.setattr(status_module, "SYSTEM", _Clock(generation / 1000 + 90))
     fill(shop.store, NODE, [[(1, 6, 7)]])
     pack, snapshot = shown(shop)["packs"], shown(shop)["snapshots"]
     assert pack["age_seconds"] == pytest.approx(90)
@@ -69,17 +69,20 @@ class _Clock:
     def clock(self) -> float:
         return self._now
 
+    def timer(self) -> float:
+        return self._now
+
 
 def test_a_check_reads_every_filter_with_pybloom_live(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.json("build-hints")
-    check = shown(shop, "--check", "--node", str(NODE))["packs"]["check"]
+    check = shown(shop, "--check-hints", "--node", str(NODE))["packs"]["check"]
     assert (check["read"], check["unreadable"], check["bad"], check["differing"]) == (6, 0, 0, 0)
     assert 0 < check["worst_share"] < 0.0125
     assert 0 < check["false_positive_share"] < 0.0125
     monkeypatch.setattr(pybloom_live.BloomFilter, "__contains__", lambda *_: True)
-    assert shown(shop, "--check", code=3)["packs"]["check"]["differing"] == 6
-    assert "6 other to pybloom-live" in text(shop, "--check")
-    assert "some must be rebuilt: accel catalog build-hints" in text(shop, "--check")
+    assert shown(shop, "--check-hints", code=3)["packs"]["check"]["differing"] == 6
+    assert "6 other to pybloom-live" in text(shop, "--check-hints")
+    assert "some must be rebuilt: accel catalog build-hints" in text(shop, "--check-hints")
 
 
 def test_damaged_filters_are_found_by_a_check_only(shop: Shop) -> None:
@@ -87,10 +90,10 @@ def test_damaged_filters_are_found_by_a_check_only(shop: Shop) -> None:
     root = read_pack_root(shop.store, NAMESPACE, NODE)
     damage(shop, root.part_key(0))
     assert shown(shop)["packs"]["trouble"] is None
-    check = shown(shop, "--check", code=3)["packs"]["check"]
+    check = shown(shop, "--check-hints", code=3)["packs"]["check"]
     assert (check["read"], check["unreadable"]) == (5, 1)
     shop.store.delete(root.part_key(0))
-    check = shown(shop, "--check", code=3)["packs"]["check"]
+    check = shown(shop, "--check-hints", code=3)["packs"]["check"]
     assert (check["read"], check["unreadable"], check["worst_share"]) == (0, 6, None)
 
 
@@ -103,7 +106,6 @@ def test_a_damaged_root_is_told_with_its_key(shop: Shop, kind: HintKind) -> None
 
 
 def test_a_node_that_is_not_there_is_refused(shop: Shop) -> None:
-    result = run("hints", "show", "--node", "77", "--store", shop.url)
+    result = run("catalog", "status", "--node", "77", "--store", shop.url)
     assert result.exit_code == 2
-    assert "'--node'" in result.stderr
-    assert "77" in result.stderr
+    assert "Invalid value for '--node': expected nodes of this catalog (4), found 77" in result.stderr

@@ -18,7 +18,7 @@ from tests.accel.cli.worlds import World, run
 
 COMMANDS = (
     *(("get-objects",), ("explain",), ("read",), ("object", "inspect"), ("object", "verify"), ("demo",)),
-    *(("catalog", "init"), ("catalog", "status"), ("catalog", "refresh"), ("table",)),
+    *(("catalog", "init"), ("catalog", "status"), ("table",)),
 )
 
 
