@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from accel.errors import InvalidArgument
-from accel.history.rules.segments import Keys, Segments
+from accel.history.rules.segments import Segments
 from accel.history.rules.values import Integers
 from accel.streams.rules.transaction_data import EVENT_OVERHEAD_BYTES, TransactionEvents
 
@@ -43,11 +43,6 @@ def key_position(key: bytes) -> float:
     """
     hashed = int.from_bytes(blake2b(key, digest_size=HASH_SIZE_BYTES).digest(), "big")
     return float((hashed >> (8 * HASH_SIZE_BYTES - POSITION_BITS)) / (1 << POSITION_BITS))
-
-
-def key_positions(keys: Iterable[bytes]) -> Keys:
-    """Return the positions of keys, in the order of the keys."""
-    return np.fromiter(map(key_position, keys), dtype=np.float64)
 
 
 class KeyRouter:
