@@ -94,7 +94,7 @@ class EventSource(Protocol):
         """Add the points that count all events so far and were not reported; later events count in a new one."""
         ...
 
-    def take_back(self, segment_id: int, runs: Sequence[Events]) -> None:
+    def return_events(self, segment_id: int, runs: Sequence[Events]) -> None:
         """Take back the last appends to a segment: they are not durable, because another node took the segment over.
 
         Append them to the segments that take them now, before all later events.
@@ -166,7 +166,7 @@ class GroupCommit:
             self.acks.drive_by(self.drive)
 
     @property
-    def is_beside(self) -> bool:
+    def has_threads(self) -> bool:
         """Whether background threads do the work."""
         return self._pool is not None
 
@@ -255,7 +255,7 @@ class GroupCommit:
             self.note(None, size_bytes)
             return result
 
-        if not self.is_beside or self.acks.is_inside:
+        if not self.has_threads or self.acks.is_inside:
             return do()
         answer = WriteFuture(self.acks)
 
@@ -354,7 +354,7 @@ class GroupCommit:
             return bool(points) and (is_troubled or all(point.settled == point.written for point in points))
 
         self.hand_over(0, begin)
-        if not self.is_beside:
+        if not self.has_threads:
             self.drive()
         else:
             self._wait(is_done, failures)
@@ -372,7 +372,7 @@ class GroupCommit:
         Raises:
             As `flush`.
         """
-        if not self.is_beside:
+        if not self.has_threads:
             with self._driving:
                 self._carry_out()
                 self._form()
@@ -389,7 +389,7 @@ class GroupCommit:
         Raises:
             As `flush`.
         """
-        if not self.is_beside:
+        if not self.has_threads:
             self.drive()
             return
         self.ask(self._drain)
@@ -402,7 +402,7 @@ class GroupCommit:
             StreamsReleased: another node took segments of a merge over: no part of it was merged, nor will be.
             As `flush`, and the errors of `make`.
         """
-        if not self.is_beside:
+        if not self.has_threads:
             with self._driving:
                 upload, _ = self._enqueue(make)
                 self._carry_out()
@@ -590,7 +590,7 @@ class GroupCommit:
                 gone = [segment for segment in self._segments.listed() if segment.stream_id in error.stream_ids]
                 if not gone:
                     raise
-                self._let_go(gone, error)
+                self._drop(gone, error)
             else:
                 return
 
@@ -599,14 +599,14 @@ class GroupCommit:
         for upload in group:
             if upload.is_broken_merge:  # a merge is atomic: undo its appends to the other segments
                 segments = list(upload.segments)
-                self._let_go(segments, upload.abandon())
+                self._drop(segments, upload.abandon())
         for upload in group:
             upload.leave_out_released()
             if not upload.is_committed:
                 upload.put()  # no request if it is written
         return [upload for upload in group if not upload.is_committed]
 
-    def _let_go(self, gone: Sequence[OpenSegment], error: BaseException) -> None:
+    def _drop(self, gone: Sequence[OpenSegment], error: BaseException) -> None:
         """Return events that are not durable, of segments that another node took over, to their writers, or fail them.
 
         The events are back before the segment is forgotten, and until then no writer looks for the new owner; so the
@@ -619,7 +619,7 @@ class GroupCommit:
                 if appended.takes_back is not None:
                     runs.setdefault(appended.takes_back.source, []).append(appended.takes_back.events)
             for source, taken in runs.items():
-                source.take_back(segment.segment_id, taken)
+                source.return_events(segment.segment_id, taken)
         left = self._buffer.give_up(gone)
         self._segments.forget(gone)
         self._fail_appended([appended for appended in left if appended.takes_back is None], error)
@@ -654,7 +654,7 @@ class GroupCommit:
             self._uploads.popleft()
             self._done += 1
         self._handed.notify()
-        if self.is_beside:
+        if self.has_threads:
             self._handed.look()  # the next object may be due
 
     def _acknowledge(self, upload: Upload) -> None:

@@ -358,7 +358,7 @@ class ObjectSegmentSource:
             try:
                 values, token = _values_in(index, bounds.tolist(), token)
             except (AccelError, ValueError) as error:
-                _let_go(fill.segment_id, known, error)
+                _drop(fill.segment_id, known, error)
                 count = 0
         if wants_token and not count:
             token = self._token(fill, known)
@@ -400,7 +400,7 @@ class ObjectSegmentSource:
                     index.refresh()
                 known.index_version = known.version
         except (AccelError, ValueError) as error:
-            _let_go(segment_id, known, error)
+            _drop(segment_id, known, error)
         return known.index
 
     def _offset_unit(self) -> OffsetUnit:
@@ -476,7 +476,7 @@ def _brought_more(asked: Future[Any]) -> bool:
     return asked.exception() is None and isinstance(asked.result(), MetadataImage)
 
 
-def _let_go(segment_id: int, known: _Known, error: Exception) -> None:
+def _drop(segment_id: int, known: _Known, error: Exception) -> None:
     log.warning("time index of segment %s is not used: %s", segment_text(segment_id), error)
     known.index, known.is_opened = None, True
 

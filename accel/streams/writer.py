@@ -152,7 +152,7 @@ class StreamWriter(Closing):
         elif self._are_numbered:  # for owners, which skip events that they already have
             self._numbering = WriterNumbering(self._system.nonce(), Progress(), is_resumable=False)
         self._commits.know(self)
-        if self._commits.is_beside:
+        if self._commits.has_threads:
             finish_at_exit(self)
 
     trouble: BaseException | None
@@ -471,8 +471,8 @@ class StreamWriter(Closing):
             self._fail_waiting(error, is_end=isinstance(error, (IllegalState, NotInHistory)))
             return True
 
-    def take_back(self, segment_id: int, runs: Sequence[Events]) -> None:
-        """See `EventSource.take_back`."""
+    def return_events(self, segment_id: int, runs: Sequence[Events]) -> None:
+        """See `EventSource.return_events`."""
         with self._appending, self._lock:
             for run in reversed(runs):
                 self._pending.add_run(segment_id, run, is_first=True)

@@ -111,7 +111,7 @@ class SharedSegments:
     # For writers
 
     @property
-    def is_beside(self) -> bool:
+    def has_threads(self) -> bool:
         """Whether background threads send events."""
         return self._threads is not None
 
@@ -373,7 +373,7 @@ class Forwarding:
             if lane is None:
                 return False
             lane.runs.append(run)
-            begins = not lane.is_busy and self._shared.is_beside
+            begins = not lane.is_busy and self._shared.has_threads
             lane.is_busy = lane.is_busy or begins
         if begins:
             self._shared.submit(lambda: self._work(lane))
@@ -394,7 +394,7 @@ class Forwarding:
     def has_waiting(self) -> bool:
         """Whether events wait that the caller has to send; False with background threads."""
         with self._lock:
-            return not self._shared.is_beside and not all(lane.is_idle for lane in self._lanes.values())
+            return not self._shared.has_threads and not all(lane.is_idle for lane in self._lanes.values())
 
     def pump(self) -> bool:
         """Send waiting events, if there are no background threads; returns whether any request made progress.
@@ -402,7 +402,7 @@ class Forwarding:
         Raises:
             OwnerUnreachable, ForwardInDoubt: an owner does not answer; call again.
         """
-        if self._shared.is_beside:
+        if self._shared.has_threads:
             return True
         with self._lock:
             lanes = [lane for lane in self._lanes.values() if not lane.is_idle]
