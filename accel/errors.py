@@ -387,7 +387,7 @@ class InvalidArgument(HistoryError, ValueError):
 class Sought(Enum):
     """What was searched in a history, and the command that lists what exists."""
 
-    SCOPE = "accel stream list without --scope lists the scopes"
+    SCOPE = "accel stream list without --scope and ACCEL_SCOPE lists the scopes"
     STREAM = "accel stream list lists the streams of a scope; if one is half created, create it again, or delete it"
     EPOCH = "accel stream describe shows the current epoch; accel stream history lists those up to it"
     SEGMENT = (

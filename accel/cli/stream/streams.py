@@ -157,7 +157,7 @@ _OPTIONS_OF = {
 def list_streams(*, limit: int, scope: ScopeChoice, output: Output) -> None:
     """List the streams of a scope, half-created ones included, in the order of their encoded names.
 
-    Without a scope: all scopes.
+    Without --scope and ACCEL_SCOPE: all scopes.
     """
     store = scope.open()
     if scope.name is None:
