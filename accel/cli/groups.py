@@ -1,6 +1,6 @@
 """Groups of commands: they accept `--output`, and load the module of a command only when it is used.
 
-    main = CommandGroup("accel", lazy={"read": LazyCommand("accel.cli.lookup.read:read", "Read a range of a stream.")})
+    main = CommandGroup("accel", lazy={"read": LazyCommand("accel.cli.lookups:read", "Read a range of a stream.")})
 
 A list of commands needs one line on each. The group contains these lines, so that `accel --help` loads neither numpy
 nor boto3 nor any command; a test compares them with the help of the commands.

@@ -167,13 +167,11 @@ COMMANDS = {
     ),
     "demo": LazyCommand("accel.cli.demo:demo", "Run lookups on an embedded S3, and compare policies."),
     "doctor": LazyCommand("accel.cli.doctor:doctor", "Check access to a bucket: each line is ok, or contains advice."),
-    "explain": LazyCommand("accel.cli.lookup.lookups:explain", "Make a lookup and show its trace."),
-    "get-objects": LazyCommand(
-        "accel.cli.lookup.lookups:get_objects", "Find the objects that hold a stream's offsets."
-    ),
+    "explain": LazyCommand("accel.cli.lookups:explain", "Make a lookup and show its trace."),
+    "get-objects": LazyCommand("accel.cli.lookups:get_objects", "Find the objects that hold a stream's offsets."),
     "group": LazyCommand("accel.cli.stream:groups_group", "Create, show, move and delete groups of readers."),
     "object": LazyCommand("accel.cli.objects:object_group", "Inspect objects, and verify them."),
-    "read": LazyCommand("accel.cli.lookup.read:read", "Read the records of a stream."),
+    "read": LazyCommand("accel.cli.lookups:read", "Read the records of a stream."),
     "repair": LazyCommand(
         "accel.cli.repair:repair", "Rebuild what is damaged, or restore it from a copy; a dry run without --yes."
     ),

@@ -1,1 +1,0 @@
-"""The commands that read: `accel get-objects`, `accel explain` and `accel read`."""
