@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import tracemalloc
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -23,13 +24,16 @@ from accel.catalog.records import (
     STREAM_OBJECT,
     NodeDirectory,
     NodeList,
+    StreamShard,
 )
 from accel.history import records as codecs
 from accel.history.columns import SET_ROW
 from accel.history.records import RANGE
 from loaders.errors import CorruptObject, FormatLimit
-from loaders.tables import FormRegistry
+from loaders.tables import FormRegistry, RecordForm
 from loaders.tables.columns import rows_allowed
+
+T = TypeVar("T")
 
 ROWS = 1 << 20
 MEMORY_A_BYTE_MAX = 8 * 24 * 8
@@ -49,17 +53,15 @@ def packed(dtype: np.dtype[np.void], count: int, **bases: int) -> bytes:
     return struct.pack(">4sBI", b"ACol", 1, len(raw)) + frame
 
 
+def with_rows(form: RecordForm[T], record: T, columns: dict[str, np.dtype[np.void]], count: int) -> bytes:
+    """A record without rows, with so many in some of its fields."""
+    rows = {name: packed(dtype, count) for name, dtype in columns.items()}
+    return form.encode_fields(msgspec.structs.replace(form.decode_fields(form.encode(record), "key"), **rows))
+
+
 def hostile_list(count: int) -> bytes:
     columns = {"live": LIVE, "prepared": PREPARED, "retired": RETIRED, "stream_objects": STREAM_OBJECT}
-    return records.NODE_LIST.encode_fields(
-        records.NODE_LIST.struct(
-            node_id=4,
-            epoch=1,
-            next_order_id=1 << 40,
-            **{name: packed(dtype, count) for name, dtype in columns.items()},
-            withdrawn_commits=[],
-        )
-    )
+    return with_rows(records.NODE_LIST, NodeList(4, 1, 1 << 40), columns, count)
 
 
 def hostile_bucket(count: int) -> bytes:
@@ -69,9 +71,7 @@ def hostile_bucket(count: int) -> bytes:
         "stream_objects": STREAM_OBJECT,
         "retired": RETIRED_STREAM_OBJECT,
     }
-    return records.STREAM_SHARD.encode_fields(
-        records.STREAM_SHARD.struct(0, **{name: packed(dtype, count) for name, dtype in columns.items()})
-    )
+    return with_rows(records.STREAM_SHARD, StreamShard(0), columns, count)
 
 
 def hostile_transition(count: int) -> bytes:
