@@ -19,6 +19,7 @@ from accel.cli.options import EXIT_PARTIAL
 from accel.lookup.engine import UnderWay
 from benchmarks.__main__ import BENCHMARKS
 from loaders.store import S3Settings, S3Store
+from tests.docs.commands import PAGE, TABLE, command_table
 from tests.docs.example_bucket import BUCKET, fill, take_whole_rounds
 from tests.docs.pages import PAGES, ROOT, blocks, inline_code, name, page_named
 from tests.servers.fixtures import Endpoint
@@ -71,6 +72,11 @@ def test_every_accel_command_and_option_exists(page: Path) -> None:
             if is_group or set(options) - known:
                 wrong.append(" ".join(words))
     assert wrong == []
+
+
+def test_the_table_of_commands_is_that_of_the_command_line() -> None:
+    [found] = TABLE.finditer(PAGE.read_text())
+    assert found[0] == command_table(), "python -m tests.docs.commands writes it"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
