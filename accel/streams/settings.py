@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from accel.history.store.parts import HistorySettings
+from accel.history.store.settings import HistorySettings
 from accel.settings import CatalogSettings, Settings
 from accel.streams.rules.settings import ScalingSettings
 from loaders.settings import MIB, check_settings

@@ -28,7 +28,7 @@ import accel
 from accel.compaction.settings import CompactionSettings
 from accel.errors import AccelError, ImageRefused, InvalidArgument, InvalidRequest
 from accel.history.rules.configuration import RetentionKind
-from accel.history.store.parts import HistorySettings
+from accel.history.store.settings import HistorySettings
 from accel.image import StreamObject
 from accel.lookup.accelerator import AcceleratorBase
 from accel.streams.acknowledgements import WriteFuture

@@ -50,7 +50,7 @@ SETTINGS: Final = (
     ("Segments that a process owns", "accel.streams.settings.SegmentsSettings"),
     ("Owners of segments, and events that go to other owners", "accel.streams.settings.ForwardingSettings"),
     ("Automatic scaling", "accel.streams.rules.settings.ScalingSettings"),
-    ("Histories", "accel.history.store.parts.HistorySettings"),
+    ("Histories", "accel.history.store.settings.HistorySettings"),
     ("The sidecar", "accel.server.settings.SidecarSettings"),
 )
 

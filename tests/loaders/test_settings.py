@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from accel.compaction.settings import CompactionSettings
-from accel.history.store.parts import HistorySettings
+from accel.history.store.settings import HistorySettings
 from accel.settings import CatalogSettings, Settings
 from accel.streams.rules.settings import ReaderSettings
 from accel.streams.settings import SegmentsSettings, StreamWriterSettings

@@ -22,7 +22,7 @@ from accel.hint_building import building
 from accel.history.rules import scaling
 from accel.history.rules.epochs import EpochRecord, EpochStart, start_after
 from accel.history.rules.states import StreamStatus, without_workflow
-from accel.history.store import ownership
+from accel.history.store import workflows
 from accel.history.store.cut_reading import CutReading
 from accel.streams.open_segments import OpenSegments
 from accel.streams.rules.routing import OpenTransactions
@@ -217,7 +217,7 @@ DEFECTS: dict[str, Planted] = {
     "state-of-others": Planted(
         "a workflow that ends gives the stream back, although another one has it by now",
         34,
-        lambda: patch.object(ownership, "without_workflow", _whoever_has_it),
+        lambda: patch.object(workflows, "without_workflow", _whoever_has_it),
         room=HISTORY,
     ),
     "clones-go-on": Planted(

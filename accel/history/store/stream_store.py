@@ -48,9 +48,10 @@ from accel.history.store.hosts import NoHost, SegmentHost
 from accel.history.store.leftovers import Leftovers
 from accel.history.store.lifecycle import StreamEnding
 from accel.history.store.names import NamedStream, Names, OrphanedTables, WantedStream
-from accel.history.store.parts import HistorySettings, StoreParts, StreamParts
+from accel.history.store.parts import StoreParts, StreamParts
 from accel.history.store.recovering import Recovered, Workflows
 from accel.history.store.retention_workflow import Retained
+from accel.history.store.settings import HistorySettings
 from accel.history.store.stream import Stream
 from accel.history.store.transaction_store import CompletedTransactions
 from accel.system import SYSTEM, Components, of_store
