@@ -13,7 +13,8 @@ from threading import Lock
 
 import pytest
 
-from tests.test_house import ROOT, modules
+from tests.counting import ROOT
+from tests.test_house import modules
 from tests.threads.boundaries import Boundaries, Calls, lock_class, side_by_side, switching
 from tests.threads.scenarios import SCENARIOS
 from tests.threads.shared import ELSEWHERE, SHARED
