@@ -271,6 +271,8 @@ class Registration(Closing):
         expires_ms = self._owners.now_ms() + int(self._owners.settings.lease_seconds * MILLISECONDS)
 
         def renewed(now: Owner) -> Owner:
+            if now.expires_ms == 0 and self._stopped.is_set():
+                return now  # it has ended while this renewal was under way
             is_wrong = now.expires_ms - expires_ms > _SKEW_MS_MAX  # written when the clock was wrong
             return replace(now, expires_ms=expires_ms if is_wrong else max(expires_ms, now.expires_ms))
 

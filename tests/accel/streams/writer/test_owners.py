@@ -79,6 +79,13 @@ def test_an_owner_that_ends_is_expired_at_once(owners: OwnersTable) -> None:
     assert [each.is_expired(owners.now_ms()) for each in owners.owners()] == [True]
 
 
+def test_a_renewal_that_is_under_way_when_an_owner_ends_does_not_begin_its_lease_again(owners: OwnersTable) -> None:
+    registration = owners.register(7)
+    registration.end()
+    assert registration.renew().expires_ms == 0
+    assert [each.is_expired(owners.now_ms()) for each in owners.owners()] == [True]
+
+
 def test_a_process_that_is_started_again_takes_its_node_over_and_the_older_one_is_told(owners: OwnersTable) -> None:
     before = owners.register(7, address="http://a:1")
     after = owners.register(7, address="http://b:1")
