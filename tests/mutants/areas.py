@@ -47,6 +47,12 @@ def _tests(folder: str, names: str) -> list[str]:
 _SEARCH: Final = tuple(f"accel/lookup/{name}.py" for name in ("search", "node_visit", "known_ranges", "steps"))
 _NODE_LIST: Final = ("accel/catalog/node_list.py", "accel/catalog/stream_shards.py")
 
+
+def _repair(names: str) -> list[str]:
+    """Modules of the room of repairs, which belong to the area whose records they mend."""
+    return [f"accel/repair/{name}.py" for name in names.split()]
+
+
 AREAS: Final = (
     Area(
         "search",
@@ -89,7 +95,7 @@ AREAS: Final = (
     ),
     Area(
         "workflows",
-        ("accel/history/store/*.py", "accel/repair/*.py"),
+        ("accel/history/store/*.py", *_repair("streams epochs findings")),
         [
             "tests/accel/repair",
             *_tests(
@@ -114,7 +120,7 @@ AREAS: Final = (
     ),
     Area(
         "catalog",
-        ("accel/catalog/*.py",),
+        ("accel/catalog/*.py", *_repair("catalog objects sketches lost_objects")),
         _tests(
             "accel/catalog",
             "forms checks facts node_writer uploading edges catalog proof collecting verifying take_over undoing "
