@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from accel.streams.segments_host import ObjectSegments
     from accel.streams.settings import ConnectionSettings
     from accel.streams.writer import StreamWriter
-    from loaders.store import S3Settings, StoreSettings, open_store
+    from loaders.store import StoreSettings, open_store
     from loaders.tables import FormatRecord
 
 __all__ = [
@@ -106,7 +106,6 @@ __all__ = [
     "ReaderSettings",
     "Request",
     "RetentionPolicy",
-    "S3Settings",
     "SessionFenced",
     "Settings",
     "StaticImages",
@@ -154,7 +153,6 @@ _LOADED_WHEN_ASKED_FOR = {
     "ReaderSettings": "accel.streams.rules.settings",
     "Request": "accel.lookup.answer",
     "RetentionPolicy": "accel.history.rules.configuration",
-    "S3Settings": "loaders.store",
     "Settings": "accel.settings",
     "StaticImages": "accel.image_source",
     "StoreSettings": "loaders.store",

@@ -25,7 +25,7 @@ from loaders.lifetime import PerProcess, ProcessLock
 from loaders.settings import check_number, plain_arguments
 
 if TYPE_CHECKING:
-    from loaders.store import S3Settings
+    from loaders.store import StoreSettings
 
 IMAGE_FILE_SIZE_BYTES_MAX = 1 << 30
 
@@ -419,7 +419,7 @@ HTTP_TIMEOUT_SECONDS = 30.0
 _SOURCE_NAME = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9_.-]*)(?::(?P<argument>.*))?", re.DOTALL)
 
 
-def read_image(place: str, settings: S3Settings | None = None) -> MetadataImage:
+def read_image(place: str, settings: StoreSettings | None = None) -> MetadataImage:
     """The image at a place that the user names: the value of `--image`.
 
         | place                        | the image                                                              |
@@ -499,7 +499,7 @@ def fetched(url: str, *, size_bytes_max: int, timeout_seconds: float) -> bytes:
     return data
 
 
-def _stored(url: str, settings: S3Settings | None) -> bytes:
+def _stored(url: str, settings: StoreSettings | None) -> bytes:
     from loaders.store import open_store  # noqa: PLC0415 - likewise
 
     folder, _, name = url.rpartition("/")

@@ -56,7 +56,7 @@ import click
 import msgspec
 import numpy as np
 
-from accel import ObjectCatalog, S3Settings, open_store
+from accel import ObjectCatalog, StoreSettings, open_store
 from accel.compaction.plan import Group
 from accel.compaction.running import commit_outcome, run_group
 from accel.compaction.settings import CompactionSettings
@@ -519,7 +519,7 @@ def state_of(port: int) -> str:
 
 
 def _replace(told: Connection, endpoint: str, plan: Plan) -> None:
-    store = open_store(f"s3://{BUCKET}", S3Settings(endpoint_url=endpoint))
+    store = open_store(f"s3://{BUCKET}", StoreSettings(endpoint_url=endpoint))
     replacing = Replacing(store, plan, told.send)
     told.send(None)
     while not told.poll(plan.round_seconds):

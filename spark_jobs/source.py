@@ -72,7 +72,7 @@ from accel.tables.object_batches import Listed
 from accel.tables.reading import chosen_objects, history_rows, object_rows
 from accel.tables.schemas import RowSource, TableSchema, table_of
 from loaders.layout import ObjectLayout
-from loaders.store import S3Settings
+from loaders.store import StoreSettings
 from loaders.store.settings import Client
 from spark_jobs.tasks import StoreSpec
 
@@ -139,7 +139,7 @@ class SourceOptions:
         if "path" not in given:
             raise ValueError('expected a path: .load("s3://bucket/prefix")')
         table = _table(given.get("table", "objects"))
-        settings = S3Settings(
+        settings = StoreSettings(
             client=cast("Client", given.get("client", "boto3")),
             endpoint_url=given.get("endpoint"),
             profile=given.get("profile"),

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from accel.errors import AccelError
 from accel.system import SYSTEM
-from loaders.store import CountingStore, ObjectStore, S3Settings, open_store
+from loaders.store import CountingStore, ObjectStore, StoreSettings, open_store
 from loaders.threads import run_bounded
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class StoreSpec:
     """
 
     url: str
-    settings: S3Settings = field(default_factory=S3Settings)
+    settings: StoreSettings = field(default_factory=StoreSettings)
 
     def open(self) -> CountingStore:
         """Open the store in this process; its counts of requests start at 0.

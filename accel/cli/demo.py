@@ -53,7 +53,7 @@ from loaders.errors import redacted
 from loaders.format import RecordBatch
 from loaders.layout import ObjectLayout
 from loaders.object_writer import ObjectWriter
-from loaders.store import CountingStore, ObjectStore, S3Settings, S3Store, open_store
+from loaders.store import CountingStore, ObjectStore, S3Store, StoreSettings, open_store
 from loaders.store.decorated import DecoratedStore, StoreCall, received_bytes
 from loaders.tables import FormatRecord
 
@@ -552,7 +552,7 @@ def _embedded_bucket(name: str, output: Output) -> Iterator[S3Store]:
                 raise MissingExtra(str(error)) from error
         # Servers of one process share their buckets, and an earlier demo has left its bucket.
         unique_name = f"{name}-{SYSTEM.nonce().hex()}"
-        store = S3Store(unique_name, S3Settings(endpoint_url=url, region="us-east-1"))
+        store = S3Store(unique_name, StoreSettings(endpoint_url=url, region="us-east-1"))
         store.create_bucket()
         yield store
 

@@ -49,7 +49,7 @@ from accel.units import parse_size, parse_time, size_text, time_text
 from loaders.errors import StoreError, redacted
 from loaders.layout import ACCEL_PREFIX, ObjectLayout
 from loaders.plan import POLICY_NAMES, policy_of
-from loaders.store import CountingStore, ObjectStore, S3Settings, open_store
+from loaders.store import CountingStore, ObjectStore, StoreSettings, open_store
 from loaders.store.base import LIST_PAGE_KEYS_MAX
 from loaders.store.decorated import DecoratedStore, StoreCall, received_bytes
 from loaders.store.open import SCHEMES, STORE_URLS
@@ -216,7 +216,7 @@ class StoreChoice:
     """
 
     url: str | None
-    settings: S3Settings
+    settings: StoreSettings
     output: Output
 
     def open(self) -> CountingStore:
@@ -315,7 +315,7 @@ def s3_options(command: Command) -> Command:
     @option(
         "--client",
         type=click.Choice(["boto3", "obstore"]),
-        default=S3Settings().client,
+        default=StoreSettings().client,
         show_default=True,
         help="S3 client.",
     )
@@ -323,7 +323,7 @@ def s3_options(command: Command) -> Command:
     @functools.wraps(command)
     def wrapped(*args: Any, **others: Any) -> Any:
         try:
-            settings = S3Settings(**{name: others.pop(name) for name in _S3_OPTIONS})
+            settings = StoreSettings(**{name: others.pop(name) for name in _S3_OPTIONS})
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint="'--endpoint-url'") from error
         return command(*args, settings=settings, **others)
@@ -337,7 +337,7 @@ def store_options(command: Command) -> Command:
     @s3_options
     @output_options
     @functools.wraps(command)
-    def wrapped(*args: Any, store: str | None, settings: S3Settings, output: Output, **others: Any) -> Any:
+    def wrapped(*args: Any, store: str | None, settings: StoreSettings, output: Output, **others: Any) -> Any:
         return command(*args, store=StoreChoice(store, settings, output), output=output, **others)
 
     return wrapped  # type: ignore[return-value]  # likewise
@@ -359,7 +359,7 @@ def image_option(command: Command) -> Command:
 
 def _read_image(place: str, others: Mapping[str, Any]) -> MetadataImage:
     try:
-        return read_image(place, S3Settings(**{name: others[name] for name in _S3_OPTIONS if name in others}))
+        return read_image(place, StoreSettings(**{name: others[name] for name in _S3_OPTIONS if name in others}))
     except ImageRefused:
         raise
     except ValueError as error:

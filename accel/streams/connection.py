@@ -73,7 +73,7 @@ from loaders.counting import CacheStats
 from loaders.lifetime import Closing, Lifetime, unpickled
 from loaders.settings import taker
 from loaders.shared_loads import SharedLoads
-from loaders.store import ObjectStore, S3Settings, open_store
+from loaders.store import ObjectStore, StoreSettings, open_store
 from loaders.tables import FormatRecord
 from loaders.threads import settle
 
@@ -132,7 +132,7 @@ def connect(  # noqa: PLR0913 - keyword arguments of different kinds
     address: str = "",
     owners: Collection[str] = (),
     secret: str | Path | None = None,
-    s3: S3Settings | None = None,
+    s3: StoreSettings | None = None,
     settings: ConnectionSettings | None = None,
     system: Components = SYSTEM,
 ) -> Connection:

@@ -32,7 +32,7 @@ from loaders.store.base import (
 from loaders.store.decorated import CountingStore, OperationCount, PrefixedStore, StoreCounts
 from loaders.store.memory import MemoryStore
 from loaders.store.open import open_store
-from loaders.store.settings import S3Settings, StoreSettings
+from loaders.store.settings import StoreSettings
 
 if TYPE_CHECKING:
     from loaders.store.clouds import CloudStore
@@ -61,7 +61,6 @@ __all__ = [
     "OperationCount",
     "PartReceipt",
     "PrefixedStore",
-    "S3Settings",
     "S3Store",
     "StoreCounts",
     "StoreSettings",

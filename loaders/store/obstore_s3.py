@@ -39,7 +39,7 @@ from loaders.store.base import (
 )
 from loaders.store.clouds import client_options, fetch, in_own_process, is_plain, obstore_errors
 from loaders.store.s3 import S3Store
-from loaders.store.settings import S3Settings
+from loaders.store.settings import StoreSettings
 
 # `clouds` reports a missing obstore, so it is imported first.
 # isort: split
@@ -78,8 +78,8 @@ class ObstoreStore(S3Store):
         settings: how to reach it.
     """
 
-    def __init__(self, bucket: str, settings: S3Settings | None = None) -> None:
-        super().__init__(bucket, settings or S3Settings(client="obstore"))
+    def __init__(self, bucket: str, settings: StoreSettings | None = None) -> None:
+        super().__init__(bucket, settings or StoreSettings(client="obstore"))
         self._rust_connection = PerProcess("a connection", _RustConnection)
 
     def get(self, key: str, *, size_bytes_max: int | None = None) -> Fetched:
@@ -190,7 +190,7 @@ def _takes(key: str) -> bool:
     return is_plain(key) and in_own_process()
 
 
-def _connect(bucket: str, settings: S3Settings, clients: S3Clients) -> tuple[RustStore, RustStore]:
+def _connect(bucket: str, settings: StoreSettings, clients: S3Clients) -> tuple[RustStore, RustStore]:
     # obstore reads the environment too, by other rules; so all that boto3 found is passed explicitly, and the endpoint
     # under the name that takes precedence over all others.
     endpoint, path_style = _endpoint(bucket, clients)

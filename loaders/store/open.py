@@ -10,8 +10,8 @@ Kinds of URL:
     | `az://container/prefix`   | the same for Azure Blob Storage; needs the extra `obstore`                 |
     | `memory://name`           | a store in this process's memory; the same name is the same store          |
 
-How a store on a network is reached is a value (`settings.StoreSettings`, `settings.S3Settings`). Credentials are never
-part of a URL or of settings: each client finds them on its own machine.
+How a store on a network is reached is a value (`settings.StoreSettings`). Credentials are never part of a URL or of
+settings: each client finds them on its own machine.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from loaders.lifetime import ProcessLock
 from loaders.settings import plain_arguments
 from loaders.store.decorated import PrefixedStore
 from loaders.store.memory import MemoryStore
-from loaders.store.settings import S3Settings, StoreSettings
+from loaders.store.settings import StoreSettings
 
 if TYPE_CHECKING:
     from loaders.store.base import ObjectStore
@@ -53,8 +53,8 @@ def open_store(url: str, settings: StoreSettings | None = None) -> ObjectStore:
 
     Args:
         url: see the table above. Keys are relative to the prefix.
-        settings: how to reach the store; by default as the cloud's own tools do, S3 through boto3. `gs://` and `az://`
-            use the settings of `StoreSettings`, `s3://` those of `S3Settings`.
+        settings: how to reach the store; by default as the cloud's own tools do, S3 through boto3. Settings of S3 only
+            are not used by `gs://` and `az://`.
 
     Raises:
         ValueError: the URL has another form, or contains credentials.
@@ -78,7 +78,7 @@ def _store_of(scheme: str, name: str, settings: StoreSettings) -> ObjectStore:
         return _memory_store(name)
     if scheme in _CLOUD_SCHEMES:
         return _cloud_store(scheme, name, settings)
-    return _s3_store(name, S3Settings.of(settings))
+    return _s3_store(name, settings)
 
 
 def _cloud_store(scheme: str, bucket: str, settings: StoreSettings) -> ObjectStore:
@@ -120,7 +120,7 @@ def _memory_store(name: str) -> MemoryStore:
         return _memory_stores.setdefault(name, MemoryStore(clock=time.time))  # noqa: TID251 - the edge of the program
 
 
-def _s3_store(bucket: str, settings: S3Settings) -> ObjectStore:
+def _s3_store(bucket: str, settings: StoreSettings) -> ObjectStore:
     # Imported here: boto3 takes a while to load, and obstore need not be installed.
     if settings.client == "obstore":
         from loaders.store.obstore_s3 import ObstoreStore  # noqa: PLC0415 - see above

@@ -68,7 +68,7 @@ from loaders.store.base import (
 )
 from loaders.store.error_table import named_bucket, store_error, store_error_of
 from loaders.store.names import check_name
-from loaders.store.settings import S3Settings, check_endpoint_url
+from loaders.store.settings import StoreSettings, check_endpoint_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -383,7 +383,7 @@ class _Connection:
     refuses_batches: bool = False
 
 
-def connect(settings: S3Settings) -> S3Clients:
+def connect(settings: StoreSettings) -> S3Clients:
     """Create the clients of settings; sends no request.
 
     Raises:
@@ -406,7 +406,7 @@ def connect(settings: S3Settings) -> S3Clients:
     return S3Clients(session, _client(session, settings, settings.attempts, style), once, completing)
 
 
-def _renew_when_refused(session: botocore.session.Session, settings: S3Settings) -> None:
+def _renew_when_refused(session: botocore.session.Session, settings: StoreSettings) -> None:
     """Let the clients of a session replace credentials that the store refuses."""
     found = session.get_component("credential_provider").load_credentials()
     if found is None:
@@ -436,7 +436,7 @@ def _named_endpoint() -> str | None:
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
 
 
-def _client(session: boto3.Session, settings: S3Settings, attempts: int, style: str | None) -> S3Client:
+def _client(session: boto3.Session, settings: StoreSettings, attempts: int, style: str | None) -> S3Client:
     config = Config(
         retries={"mode": "standard", "total_max_attempts": attempts},
         max_pool_connections=settings.connections,
@@ -492,15 +492,15 @@ class S3Store(PagedListing):
 
     can_copy_parts = True
 
-    def __init__(self, bucket: str, settings: S3Settings | None = None) -> None:
+    def __init__(self, bucket: str, settings: StoreSettings | None = None) -> None:
         self.bucket = bucket
-        self.settings = settings or S3Settings()
+        self.settings = settings or StoreSettings()
         self._connection = PerProcess("a connection", _Connection)
 
     def _errors(self, operation: str, key: str, *, conditional: bool = False) -> AbstractContextManager[None]:
         return s3_errors(operation, key, bucket=self.bucket, conditional=conditional)
 
-    def __reduce__(self) -> tuple[type[S3Store], tuple[str, S3Settings]]:
+    def __reduce__(self) -> tuple[type[S3Store], tuple[str, StoreSettings]]:
         return type(self), (self.bucket, self.settings)
 
     def __repr__(self) -> str:

@@ -1,13 +1,13 @@
-"""Settings of the clients of stores: what all stores on a network share, and what S3 has in addition.
+"""Settings of the clients of stores on a network.
 
 They are values that can be printed, compared and sent to another process. They contain no credentials on purpose: each
-client finds its credentials on its own machine. A store with settings of its own adds a subclass of `StoreSettings`.
+client finds its credentials on its own machine.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Literal, Self, get_args
+from typing import Literal, get_args
 from urllib.parse import urlsplit
 
 from loaders.errors import redacted
@@ -33,7 +33,9 @@ def check_endpoint_url(url: str) -> None:
 class StoreSettings:
     """How to reach a store on a network: S3, Google Cloud Storage or Azure Blob Storage.
 
-    The printed form contains no user and no password of the endpoint's URL.
+    The printed form contains no user and no password of the endpoint's URL. Settings of S3 that are None are read from
+    AWS's configuration chain, as by every AWS tool: environment, profile, config files, container and instance roles,
+    `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL`, `AWS_IGNORE_CONFIGURED_ENDPOINT_URLS`.
 
     Attributes:
         endpoint_url: an endpoint other than that of AWS, Google or Azure; None = from the configuration chain.
@@ -46,9 +48,17 @@ class StoreSettings:
         read_timeout_seconds: longest silence in the middle of an answer.
         etag_quotes: whether the ETag of If-Match is sent with quotes, as S3 and the standard require. Ceph compares
             without quotes, so that a quoted ETag never matches.
+        client: S3 only, as all below: "boto3", or "obstore" (needs the extra `obstore`): the same requests with a
+            quarter of the CPU time of a GET.
+        profile: a profile of the AWS config files; None = from the configuration chain.
+        region: None = from the configuration chain, otherwise us-east-1.
+        path_style: whether the bucket is part of the path; None = from the configuration chain (`addressing_style`),
+            and where that says nothing, yes for endpoints other than AWS, which often have no DNS name per bucket.
+        completion_timeout_seconds: longest silence while the server joins the parts of an upload; large objects take
+            some servers minutes.
 
     Raises:
-        ValueError: an invalid endpoint, or a number out of bounds.
+        ValueError: an invalid endpoint, another client, or a number out of bounds.
     """
 
     endpoint_url: str | None = None
@@ -58,8 +68,15 @@ class StoreSettings:
     connect_timeout_seconds: float = 5.0
     read_timeout_seconds: float = 30.0
     etag_quotes: bool = True
+    client: Client = "boto3"
+    profile: str | None = None
+    region: str | None = None
+    path_style: bool | None = None
+    completion_timeout_seconds: float = 300.0
 
     def __post_init__(self) -> None:
+        if self.client not in get_args(Client):
+            raise ValueError(f"expected client as one of {', '.join(get_args(Client))}, found {self.client!r}")
         check_settings(self)
         if self.endpoint_url is not None:
             check_endpoint_url(self.endpoint_url)
@@ -71,44 +88,3 @@ class StoreSettings:
     def condition_etag(self, etag: str, quotes: bool | None = None) -> str:
         """An ETag in the form of this endpoint's If-Match; `quotes` takes precedence over the setting."""
         return f'"{etag}"' if (self.etag_quotes if quotes is None else quotes) else etag
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class S3Settings(StoreSettings):
-    """How to reach S3.
-
-    Settings that are None are read from AWS's configuration chain, as by every AWS tool: environment, profile, config
-    files, container and instance roles, `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL`,
-    `AWS_IGNORE_CONFIGURED_ENDPOINT_URLS`.
-
-    Attributes:
-        client: "boto3", or "obstore" (needs the extra `obstore`): the same requests with a quarter of the CPU time of
-            a GET.
-        profile: a profile of the AWS config files; None = from the configuration chain.
-        region: None = from the configuration chain, otherwise us-east-1.
-        path_style: whether the bucket is part of the path; None = from the configuration chain (`addressing_style`),
-            and where that says nothing, yes for endpoints other than AWS, which often have no DNS name per bucket.
-        completion_timeout_seconds: longest silence while the server joins the parts of an upload; large objects take
-            some servers minutes.
-
-    Raises:
-        ValueError: as `StoreSettings`, or another client.
-    """
-
-    client: Client = "boto3"
-    profile: str | None = None
-    region: str | None = None
-    path_style: bool | None = None
-    completion_timeout_seconds: float = 300.0
-
-    def __post_init__(self) -> None:
-        if self.client not in get_args(Client):
-            raise ValueError(f"expected client as one of {', '.join(get_args(Client))}, found {self.client!r}")
-        StoreSettings.__post_init__(self)  # the name of the class: `super()` does not work in a class with slots
-
-    @classmethod
-    def of(cls, settings: StoreSettings) -> Self:
-        """Settings of any store with the defaults of S3; settings of S3 as they are."""
-        if isinstance(settings, cls):
-            return settings
-        return cls(**{each.name: getattr(settings, each.name) for each in fields(StoreSettings)})

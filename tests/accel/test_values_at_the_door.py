@@ -248,7 +248,7 @@ PLAIN_WORDS = re.compile(r"\b(int|float|str|bytes|bool|Path|Any|Cut|Key|SegmentI
 
 
 SETTINGS: tuple[type[Any], ...] = (
-    *(accel.CatalogSettings, accel.ReaderSettings, accel.S3Settings, accel.Settings, accel.StoreSettings),
+    *(accel.CatalogSettings, accel.ReaderSettings, accel.Settings, accel.StoreSettings),
     *(CompactionSettings, ForwardingSettings, HistorySettings, MergeSettings),
     *(RetrySettings, SegmentsSettings, StreamWriterSettings),
 )

@@ -17,7 +17,7 @@ from accel.cli.embedded_s3 import embedded_s3
 from accel.lookup.engine import UnderWay
 from accel.lookup.steps import HintReply, Reply
 from loaders.layout import ObjectLayout
-from loaders.store import ObjectStore, S3Settings, S3Store
+from loaders.store import ObjectStore, S3Store, StoreSettings
 from tests.docs.pages import ROOT
 
 BUCKET = "bucket"
@@ -65,7 +65,7 @@ def main() -> None:
     credentials = {"AWS_ACCESS_KEY_ID": "demo", "AWS_SECRET_ACCESS_KEY": "demo", "AWS_DEFAULT_REGION": "us-east-1"}
     os.environ.update(credentials)
     with embedded_s3() as url, tempfile.TemporaryDirectory() as folder:
-        store = S3Store(BUCKET, S3Settings(endpoint_url=url))
+        store = S3Store(BUCKET, StoreSettings(endpoint_url=url))
         store.create_bucket()
         image = Path(folder, "image.json")
         image.write_text(fill(store))

@@ -40,7 +40,6 @@ SETTINGS: Final = (
     ("Lookups: an accelerator", "accel.settings.Settings"),
     ("Requests to the store", "loaders.settings.RetrySettings"),
     ("Clients of all stores on a network", "loaders.store.settings.StoreSettings"),
-    ("The S3 client", "loaders.store.settings.S3Settings"),
     ("The catalog", "accel.settings.CatalogSettings"),
     ("Compaction", "accel.compaction.settings.CompactionSettings"),
     ("Merging objects", "loaders.settings.MergeSettings"),

@@ -18,7 +18,7 @@ from accel.cli.objects.verify import EXIT_PROBLEMS
 from accel.cli.options import EXIT_PARTIAL
 from accel.lookup.engine import UnderWay
 from benchmarks.__main__ import BENCHMARKS
-from loaders.store import S3Settings, S3Store
+from loaders.store import S3Store, StoreSettings
 from tests.docs.commands import PAGE, TABLE, command_table
 from tests.docs.example_bucket import BUCKET, fill, take_whole_rounds
 from tests.docs.pages import PAGES, ROOT, blocks, inline_code, name, page_named
@@ -96,7 +96,7 @@ def test_every_benchmark_exists(page: Path) -> None:
 def test_sessions_show_what_the_commands_print(
     page: Path, moto_endpoint: Endpoint, aws_environment: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    store = S3Store(BUCKET, S3Settings(endpoint_url=moto_endpoint.url))
+    store = S3Store(BUCKET, StoreSettings(endpoint_url=moto_endpoint.url))
     store.create_bucket()
     image = tmp_path / "image.json"
     image.write_text(fill(store))

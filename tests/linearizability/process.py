@@ -37,7 +37,7 @@ from accel.image_source import PolledImages
 from accel.system import SYSTEM
 from loaders.errors import AmbiguousWrite, DataConflict, DataExists, DataNotFound, StoreError, TableError, TableMissing
 from loaders.format import RecordBatch
-from loaders.store import ObjectStore, S3Settings, S3Store
+from loaders.store import ObjectStore, S3Store, StoreSettings
 from loaders.tables import FormatRecord, Table, Tables, raw_key
 from loaders.versions import Entry
 from tests.linearizability.histories import Outcome, Recorder
@@ -107,7 +107,7 @@ class Orders:
 
     def store(self) -> ObjectStore:
         """The bucket, as it is."""
-        settings = S3Settings(endpoint_url=self.endpoint_url, etag_quotes=self.etag_quotes, attempts=2)
+        settings = StoreSettings(endpoint_url=self.endpoint_url, etag_quotes=self.etag_quotes, attempts=2)
         return S3Store(self.bucket, settings)
 
     def tables(self, store: ObjectStore) -> Tables:

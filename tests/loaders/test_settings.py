@@ -15,7 +15,7 @@ from accel.settings import CatalogSettings, Settings
 from accel.streams.rules.settings import ReaderSettings
 from accel.streams.settings import SegmentsSettings, StreamWriterSettings
 from loaders.settings import MergeSettings, RetrySettings, check_settings
-from loaders.store.settings import S3Settings, StoreSettings
+from loaders.store.settings import StoreSettings
 
 CLASSES: tuple[type[Any], ...] = (
     CatalogSettings,
@@ -24,7 +24,6 @@ CLASSES: tuple[type[Any], ...] = (
     MergeSettings,
     ReaderSettings,
     RetrySettings,
-    S3Settings,
     SegmentsSettings,
     Settings,
     StoreSettings,

@@ -23,10 +23,10 @@ LIFE = """
     import sys
     import accel
     from uuid import UUID
-    from loaders.store import S3Settings, S3Store
+    from loaders.store import StoreSettings, S3Store
 
     bucket, url, producer, count = sys.argv[1:]
-    with accel.connect(S3Store(bucket, S3Settings(endpoint_url=url)), node_id=4, create=True) as connection:
+    with accel.connect(S3Store(bucket, StoreSettings(endpoint_url=url)), node_id=4, create=True) as connection:
         connection.stream_store.create_scope("shop")
         connection.create_stream("shop", "orders", segments=2)
         writer = connection.writer("shop", "orders", writer_id=UUID(producer))

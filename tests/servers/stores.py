@@ -6,7 +6,7 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from loaders.store import ObstoreStore, S3Settings, S3Store
+from loaders.store import ObstoreStore, S3Store, StoreSettings
 from tests.servers.fixtures import Endpoint, drop_bucket, is_server_named, new_bucket
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ def store_on_s3(request: pytest.FixtureRequest, name: str, *, knows_quotes: bool
     environment: pytest.MonkeyPatch = request.getfixturevalue("aws_environment")
     environment.setenv("AWS_ACCESS_KEY_ID", endpoint.access_key)
     environment.setenv("AWS_SECRET_ACCESS_KEY", endpoint.secret_key)
-    quotes = endpoint.etag_quotes if knows_quotes else S3Settings().etag_quotes
+    quotes = endpoint.etag_quotes if knows_quotes else StoreSettings().etag_quotes
     bucket = new_bucket(endpoint.client)
-    yield CLIENTS[client](bucket, S3Settings(endpoint_url=endpoint.url, etag_quotes=quotes))
+    yield CLIENTS[client](bucket, StoreSettings(endpoint_url=endpoint.url, etag_quotes=quotes))
     if endpoint.is_lasting:
         drop_bucket(endpoint.client, bucket)

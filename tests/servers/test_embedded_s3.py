@@ -12,7 +12,7 @@ from moto.s3.models import FakeKey
 
 from accel.cli.embedded_s3 import embedded_s3
 from loaders.errors import PreconditionFailed, StoreUnavailable
-from loaders.store import IfMatch, S3Settings, S3Store
+from loaders.store import IfMatch, S3Store, StoreSettings
 from tests.servers.fixtures import aws_environment
 
 __all__ = ["aws_environment"]
@@ -22,13 +22,13 @@ __all__ = ["aws_environment"]
 def test_it_serves_while_it_lasts_and_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     with embedded_s3() as url, embedded_s3() as another:
         assert url != another
-        store = S3Store("bucket", S3Settings(endpoint_url=url, attempts=1))
+        store = S3Store("bucket", StoreSettings(endpoint_url=url, attempts=1))
         store.create_bucket()
         store.create_bucket()
         store.put("k", b"x")
         assert store.get("k").body == b"x"
     with pytest.raises(StoreUnavailable):
-        S3Store("bucket", S3Settings(endpoint_url=url, attempts=1)).get("k")
+        S3Store("bucket", StoreSettings(endpoint_url=url, attempts=1)).get("k")
     assert capfd.readouterr() == ("", "")
 
 
@@ -42,7 +42,7 @@ def test_a_condition_and_its_write_are_one_step() -> None:
         return True
 
     with embedded_s3() as url, ThreadPoolExecutor(8) as pool:
-        store = S3Store("bucket", S3Settings(endpoint_url=url))
+        store = S3Store("bucket", StoreSettings(endpoint_url=url))
         store.create_bucket()
         for _ in range(10):
             etag = store.put("k", b"before")
@@ -64,7 +64,7 @@ def test_a_read_that_meets_a_write_is_answered_all_the_same(
     found: Any = vars(FakeKey)["value"]
     monkeypatch.setattr(FakeKey, "value", property(value, found.fset))
     with embedded_s3() as url:
-        store = S3Store("bucket", S3Settings(endpoint_url=url, attempts=1))
+        store = S3Store("bucket", StoreSettings(endpoint_url=url, attempts=1))
         store.create_bucket()
         store.put("k", b"x")
         for trouble in (ValueError("I/O operation on closed file."), KeyError("k")):

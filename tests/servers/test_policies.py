@@ -27,7 +27,7 @@ from moto.iam.models import iam_backends
 from accel import connect
 from accel.errors import AccessDenied
 from loaders.layout import ObjectLayout
-from loaders.store import ObjectStore, S3Settings, open_store
+from loaders.store import ObjectStore, StoreSettings, open_store
 from tests.accel.cli.worlds import run
 from tests.servers.fixtures import Endpoint, aws_environment, drop_bucket, moto_endpoint, named_endpoint, new_bucket
 from tests.spark_jobs.worlds import NAMESPACE, fill, make_catalog
@@ -104,7 +104,7 @@ class Account:
         self.bucket, self.url = bucket, f"s3://{bucket}/{PREFIX}"
         self._environment = environment
         self._owner, self._guest, self._put_policy = users
-        self._settings = S3Settings(endpoint_url=endpoint.url, attempts=2)
+        self._settings = StoreSettings(endpoint_url=endpoint.url, attempts=2)
         environment.setenv("ACCEL_ENDPOINT_URL", endpoint.url)
 
     def act_as(self, role: str) -> None:

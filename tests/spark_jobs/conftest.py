@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from loaders.store import S3Settings
+from loaders.store import StoreSettings
 from spark_jobs.session import session
 from spark_jobs.source import register
 from spark_jobs.tasks import StoreSpec
@@ -54,4 +54,4 @@ def bucket(moto_endpoint: Endpoint, aws_environment: pytest.MonkeyPatch) -> Stor
     aws_environment.setenv("AWS_ACCESS_KEY_ID", moto_endpoint.access_key)
     aws_environment.setenv("AWS_SECRET_ACCESS_KEY", moto_endpoint.secret_key)
     name = new_bucket(moto_endpoint.client)
-    return StoreSpec(f"s3://{name}/some/where", S3Settings(endpoint_url=moto_endpoint.url, region="us-east-1"))
+    return StoreSpec(f"s3://{name}/some/where", StoreSettings(endpoint_url=moto_endpoint.url, region="us-east-1"))

@@ -17,7 +17,7 @@ from threading import Event, Thread
 
 from accel.catalog import ObjectCatalog
 from accel.compaction import CompactionSettings
-from loaders.store import S3Settings
+from loaders.store import StoreSettings
 from spark_jobs.compact import compact_on_spark, plan_on_spark
 from spark_jobs.session import session
 from spark_jobs.tasks import StoreSpec
@@ -77,7 +77,7 @@ def kill_one_at_the_first_commit(store: StoreSpec, killed: dict[str, int], may_e
 
 def main(url: str, endpoint_url: str) -> None:
     """Compact what lies there."""
-    store = StoreSpec(url, S3Settings(endpoint_url=endpoint_url, region="us-east-1"))
+    store = StoreSpec(url, StoreSettings(endpoint_url=endpoint_url, region="us-east-1"))
     settings = CompactionSettings(max_objects_per_node=2, min_age_seconds=0, max_sources_per_group=4)
     os.environ["PYSPARK_PYTHON"] = sys.executable  # executors have this environment
     killed: dict[str, int] = {}

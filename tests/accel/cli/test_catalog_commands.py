@@ -13,7 +13,7 @@ from accel.image_source import load_image_file
 from loaders.format import MissingBytes, open_tail
 from loaders.layout import ObjectLayout
 from loaders.object_ref import ObjectRef
-from loaders.store import ObjectStore, S3Settings, open_store
+from loaders.store import ObjectStore, StoreSettings, open_store
 from tests.accel.cli.worlds import run
 from tests.builders import write_set_object
 from tests.servers.fixtures import Endpoint, new_bucket
@@ -168,6 +168,6 @@ def test_a_catalog_works_on_an_endpoint(moto_endpoint: Endpoint, aws_environment
     url = f"s3://{new_bucket(moto_endpoint.client)}/some/prefix"
     aws_environment.setenv("ACCEL_ENDPOINT_URL", moto_endpoint.url)
     assert run("catalog", "init", "--store", url, "--namespace", "shop", "--stream-buckets", "4").exit_code == 0
-    fill(open_store(url, S3Settings(endpoint_url=moto_endpoint.url)))
+    fill(open_store(url, StoreSettings(endpoint_url=moto_endpoint.url)))
     assert "3 live objects" in run("catalog", "status", "--store", url).stdout
     assert run("get-objects", *QUESTION, "--store", url).exit_code == 0

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from loaders.layout import TABLES_PREFIX, ObjectLayout
-from loaders.store import ObjectStore, S3Settings, open_store
+from loaders.store import ObjectStore, StoreSettings, open_store
 from tests.accel.cli.worlds import run
 from tests.builders import write_set_object
 from tests.servers.fixtures import Endpoint, new_bucket
@@ -198,7 +198,7 @@ def test_an_import_works_on_an_endpoint(moto_endpoint: Endpoint, aws_environment
     url = f"s3://{new_bucket(moto_endpoint.client)}/some/prefix"
     aws_environment.setenv("ACCEL_ENDPOINT_URL", moto_endpoint.url)
     assert run("catalog", "init", "--store", url, "--namespace", "shop", "--stream-buckets", "4").exit_code == 0
-    fill(open_store(url, S3Settings(endpoint_url=moto_endpoint.url)))
+    fill(open_store(url, StoreSettings(endpoint_url=moto_endpoint.url)))
     assert found("--store", url, "--node", "4", "--yes")["objects"] == 3
     assert found("--store", url, "--node", "4", "--yes")["objects"] == 3
     assert live(url) == 3

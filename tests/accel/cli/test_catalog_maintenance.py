@@ -24,7 +24,7 @@ from loaders.format import MissingBytes, open_tail
 from loaders.layout import JOURNAL_PREFIX, UPLOADS_PREFIX, ObjectLayout
 from loaders.object_ref import ObjectRef
 from loaders.object_writer import ObjectWriter, start_upload
-from loaders.store import DeleteFailure, MemoryStore, ObjectStore, S3Settings, open_store
+from loaders.store import DeleteFailure, MemoryStore, ObjectStore, StoreSettings, open_store
 from loaders.tables import FormatRecord
 from range_index import ObjectRanges
 from tests.accel.catalog.world import new_mark
@@ -123,7 +123,7 @@ def any_shop(request: pytest.FixtureRequest) -> Iterator[Shop]:
     environment: pytest.MonkeyPatch = request.getfixturevalue("aws_environment")
     environment.setenv("ACCEL_ENDPOINT_URL", endpoint.url)
     url = f"s3://{new_bucket(endpoint.client)}/some/prefix"
-    yield make_shop(url, open_store(url, S3Settings(endpoint_url=endpoint.url)))
+    yield make_shop(url, open_store(url, StoreSettings(endpoint_url=endpoint.url)))
 
 
 # verify
@@ -289,7 +289,7 @@ def test_old_orphans_go_and_objects_of_others_stay(shop: Shop) -> None:
 def test_young_orphans_stay(moto_endpoint: Endpoint, aws_environment: pytest.MonkeyPatch) -> None:
     aws_environment.setenv("ACCEL_ENDPOINT_URL", moto_endpoint.url)
     url = f"s3://{new_bucket(moto_endpoint.client)}"
-    shop = make_shop(url, open_store(url, S3Settings(endpoint_url=moto_endpoint.url)))
+    shop = make_shop(url, open_store(url, StoreSettings(endpoint_url=moto_endpoint.url)))
     with shop.open() as catalog:
         [orphan_id] = catalog.parts.ids.take(1)
     put(shop.store, orphan_id, 0, 1)

@@ -31,7 +31,7 @@ from loaders.errors import (
 from loaders.format import RecordBatch
 from loaders.layout import FORMAT_KEY
 from loaders.object_writer import ObjectWriter
-from loaders.store import MemoryStore, ObjectStore, PrefixedStore, S3Settings, S3Store, open_store
+from loaders.store import MemoryStore, ObjectStore, PrefixedStore, S3Store, StoreSettings, open_store
 from loaders.store.base import ALWAYS, Body, Condition, DatedStore, DeleteFailures, Fetched, ListPage
 from loaders.store.decorated import Answer, DecoratedStore, StoreCall
 from loaders.tables import FormatRecord
@@ -302,15 +302,15 @@ def test_a_store_that_does_not_answer_has_no_clock(store: ObjectStore) -> None:
 
 def test_a_server_is_asked_for_the_date(moto_endpoint: Endpoint, aws_environment: pytest.MonkeyPatch) -> None:
     aws_environment.setenv("ACCEL_ENDPOINT_URL", moto_endpoint.url)
-    missing = open_store(f"s3://missing-{uuid4().hex}", S3Settings(endpoint_url=moto_endpoint.url))
+    missing = open_store(f"s3://missing-{uuid4().hex}", StoreSettings(endpoint_url=moto_endpoint.url))
     assert isinstance(missing, DatedStore)
     date = missing.date_seconds()  # of a refusal, too
     assert date is not None
     assert abs(date - SYSTEM.clock()) < 3600
     bucket = f"dated-{uuid4().hex}"
-    S3Store(bucket, S3Settings(endpoint_url=moto_endpoint.url)).create_bucket()
+    S3Store(bucket, StoreSettings(endpoint_url=moto_endpoint.url)).create_bucket()
     for client in ("boto3", "obstore"):
-        findings = found(open_store(f"s3://{bucket}/a", S3Settings(endpoint_url=moto_endpoint.url, client=client)))
+        findings = found(open_store(f"s3://{bucket}/a", StoreSettings(endpoint_url=moto_endpoint.url, client=client)))
         assert list(findings)[1] == "clock"
         assert {each.state for each in findings.values()} == {State.OK, State.ABSENT}
 
@@ -410,5 +410,5 @@ def test_a_bucket_on_a_server(moto_endpoint: Endpoint, aws_environment: pytest.M
     assert (missing.exit_code, first["check"], first["state"]) == (3, "bucket", "FAILED")
     assert (others[0]["check"], others[0]["state"]) == ("clock", "ok")  # by the date of the refusal
     assert others[1]["state"] == "skipped"
-    S3Store(bucket, S3Settings(endpoint_url=moto_endpoint.url)).create_bucket()
+    S3Store(bucket, StoreSettings(endpoint_url=moto_endpoint.url)).create_bucket()
     assert run("doctor", f"s3://{bucket}/a/prefix").exit_code == 0

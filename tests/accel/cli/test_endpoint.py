@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from loaders.store import S3Settings, open_store
+from loaders.store import StoreSettings, open_store
 from tests.accel.cli.worlds import LAYOUT, World, make_world, run
 from tests.servers.fixtures import Endpoint, new_bucket
 
@@ -19,7 +19,7 @@ def bucket(moto_endpoint: Endpoint, aws_environment: pytest.MonkeyPatch, tmp_pat
     """The node below a prefix of a bucket; the endpoint is in the environment."""
     url = f"s3://{new_bucket(moto_endpoint.client)}/some/prefix"
     aws_environment.setenv("ACCEL_ENDPOINT_URL", moto_endpoint.url)
-    return make_world(tmp_path, open_store(url, S3Settings(endpoint_url=moto_endpoint.url)), url)
+    return make_world(tmp_path, open_store(url, StoreSettings(endpoint_url=moto_endpoint.url)), url)
 
 
 @pytest.fixture(params=["boto3", "obstore"])

@@ -32,7 +32,7 @@ from accel.streams.rules.settings import ReaderSettings
 from accel.streams.segment_source import ObjectSegmentSource
 from accel.system import SYSTEM
 from loaders.errors import AccessDenied, StoreUnavailable
-from loaders.store import S3Settings, open_store
+from loaders.store import StoreSettings, open_store
 from tests.accel.cli.worlds import run
 from tests.accel.streams.reader.streams import NAME, SCOPE, Shop, shop
 from tests.servers.fixtures import Endpoint, new_bucket
@@ -76,7 +76,7 @@ class Reading:
 
 
 @contextmanager
-def reading(url: str, settings: S3Settings | None = None) -> Iterator[Reading]:
+def reading(url: str, settings: StoreSettings | None = None) -> Iterator[Reading]:
     """A stream of two segments, one of which was split when half of the events had been written."""
     with shop(open_store(url, settings)) as opened:
         with StreamWriter(opened.stream, opened.host) as writer:
@@ -447,7 +447,7 @@ def test_a_cut_of_many_segments_can_be_given_as_pairs() -> None:
 def test_it_reads_from_an_endpoint(moto_endpoint: Endpoint, aws_environment: pytest.MonkeyPatch) -> None:
     url = f"s3://{new_bucket(moto_endpoint.client)}/some/prefix"
     aws_environment.setenv("ACCEL_ENDPOINT_URL", moto_endpoint.url)
-    with reading(url, S3Settings(endpoint_url=moto_endpoint.url)) as orders:
+    with reading(url, StoreSettings(endpoint_url=moto_endpoint.url)) as orders:
         first, summary = orders.rows("--events", "10")
         rest, _ = orders.rows("--from", as_pairs(summary["position"]))
         assert by_key(first + rest) == orders.shop.written
@@ -477,7 +477,7 @@ def test_who_follows_through_a_pipe_gets_events_as_they_come(
     url = f"s3://{new_bucket(moto_endpoint.client)}"
     aws_environment.setenv("ACCEL_ENDPOINT_URL", moto_endpoint.url)
     aws_environment.delenv("PYTHONUNBUFFERED", raising=False)
-    with reading(url, S3Settings(endpoint_url=moto_endpoint.url)), following(url) as process:
+    with reading(url, StoreSettings(endpoint_url=moto_endpoint.url)), following(url) as process:
         assert process.stdout is not None
         assert select.select([process.stdout], [], [], PATIENCE_SECONDS)[0]
         assert b"@" in process.stdout.readline()
@@ -490,7 +490,7 @@ def test_who_interrupts_a_read_that_follows_learns_where_to_go_on(
     url = f"s3://{new_bucket(moto_endpoint.client)}"
     aws_environment.setenv("ACCEL_ENDPOINT_URL", moto_endpoint.url)
     aws_environment.setenv("PYTHONUNBUFFERED", "1")
-    with reading(url, S3Settings(endpoint_url=moto_endpoint.url)) as orders, following(url) as process:
+    with reading(url, StoreSettings(endpoint_url=moto_endpoint.url)) as orders, following(url) as process:
         assert process.stdout is not None
         for _ in range(COUNT):
             assert b"@" in process.stdout.readline()

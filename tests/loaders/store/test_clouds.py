@@ -26,7 +26,7 @@ from loaders.errors import (
     WrongProcess,
 )
 from loaders.settings import CLOCK_SKEW_SECONDS_MAX
-from loaders.store import CloudStore, IfMatch, MemoryStore, PrefixedStore, S3Settings, open_store
+from loaders.store import CloudStore, IfMatch, MemoryStore, PrefixedStore, StoreSettings, open_store
 from loaders.store.base import STALE_ETAG
 from loaders.store.clouds import AZURE, GOOGLE, Cloud
 from loaders.tables import FormatRecord, probe_conditions
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from obstore.store import ObjectStore as RustStore
 
-    from loaders.store import ObjectStore, StoreSettings
+    from loaders.store import ObjectStore
 
 AZURE_ENDPOINT = "ACCEL_TEST_AZURE_ENDPOINT"
 """An emulator of Azure, with a container for each test; account and key as obstore reads them (AZURE_STORAGE_...)."""
@@ -77,11 +77,11 @@ def google(server: Google, monkeypatch: pytest.MonkeyPatch) -> Google:
 
 @pytest.fixture
 def on_google(google: Google) -> CloudStore:
-    return CloudStore("bucket", GOOGLE, S3Settings(endpoint_url=google.url))
+    return CloudStore("bucket", GOOGLE, StoreSettings(endpoint_url=google.url))
 
 
 def on_azure() -> CloudStore:
-    return CloudStore("tests", AZURE, S3Settings(endpoint_url=os.environ[AZURE_ENDPOINT]))
+    return CloudStore("tests", AZURE, StoreSettings(endpoint_url=os.environ[AZURE_ENDPOINT]))
 
 
 class TestStandIns(StoreContract):
@@ -132,7 +132,7 @@ def test_now_is_the_time_of_the_service_whatever_the_hosts_clock_says(
 
 
 def test_a_service_that_refuses_to_be_written_leaves_the_time_unconfirmed(google: Google) -> None:
-    missing = CloudStore("missing", GOOGLE, S3Settings(endpoint_url=google.url))
+    missing = CloudStore("missing", GOOGLE, StoreSettings(endpoint_url=google.url))
     clock = StoreClock(missing, SYSTEM.clock, SYSTEM.timer)
     assert (clock.measure(must_confirm=True), clock.is_confirmed) == (False, False)
 
@@ -230,7 +230,7 @@ def test_a_listing_is_one_request_for_each_page_of_the_service(google: Google, o
 
 
 def test_a_bucket_that_is_missing_is_named(google: Google) -> None:
-    store = CloudStore("elsewhere", GOOGLE, S3Settings(endpoint_url=google.url))
+    store = CloudStore("elsewhere", GOOGLE, StoreSettings(endpoint_url=google.url))
     for ask in (lambda: store.get("k"), lambda: store.put("k", b""), lambda: list(store.list(""))):
         with pytest.raises(BucketMissing, match="no bucket 'elsewhere'"):
             ask()
@@ -241,7 +241,7 @@ def test_an_endpoint_that_nobody_answers_at_is_told(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "a2V5")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    settings = S3Settings(endpoint_url="http://127.0.0.1:9", attempts=1)
+    settings = StoreSettings(endpoint_url="http://127.0.0.1:9", attempts=1)
     for url in ("gs://bucket", "az://container"):
         with pytest.raises(EndpointUnreachable):
             open_store(url, settings).get("k")
@@ -277,7 +277,7 @@ def test_a_forked_process_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("url", "cloud"), [("gs://bucket/some/prefix/", GOOGLE), ("AZ://bucket/some/prefix", AZURE)])
 def test_a_url_names_a_cloud_a_bucket_and_a_prefix(url: str, cloud: Cloud) -> None:
-    store = open_store(url, S3Settings(attempts=2))
+    store = open_store(url, StoreSettings(attempts=2))
     assert isinstance(store, PrefixedStore)
     copy = pickle.loads(pickle.dumps(store))  # noqa: S301 - our own bytes
     for each in (store, copy):
@@ -305,7 +305,7 @@ def test_after_refused_credentials_they_are_read_again(
         made.append(retries)
         return GOOGLE.connect(bucket, settings, retries)
 
-    store = CloudStore("bucket", Cloud("gs", connect), S3Settings(endpoint_url=scripted.url, no_sign_request=True))
+    store = CloudStore("bucket", Cloud("gs", connect), StoreSettings(endpoint_url=scripted.url, no_sign_request=True))
     scripted.expect(found(b"x"), refusal(401, "AuthenticationRequired"), found(b"y"))
     assert store.get("k").body == b"x"
     with pytest.raises(CredentialsExpired):

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from loaders.errors import CredentialsMissing, RequestRefused
-from loaders.store import ObstoreStore, S3Settings, S3Store, StoreSettings, open_store
+from loaders.store import ObstoreStore, S3Store, StoreSettings
 from tests.servers.scripted import ScriptedServer, found, refusal
 
 if TYPE_CHECKING:
@@ -101,14 +101,14 @@ def test_the_endpoint_is_the_chain_s_unless_a_setting_names_one(
     for name, value in environment.items():
         aws_environment.setenv(name, value)
     for client in CLIENTS:
-        store = client("bucket", S3Settings(**settings))  # type: ignore[arg-type] # the cases name them rightly
+        store = client("bucket", StoreSettings(**settings))  # type: ignore[arg-type] # the cases name them rightly
         assert where_it_goes(store) == (host, is_virtual), client
 
 
 @pytest.mark.usefixtures("aws_environment")
 def test_a_bucket_with_dots_goes_into_the_path() -> None:
     for client in CLIENTS:
-        store = client("my.bucket", S3Settings(region="eu-west-1"))
+        store = client("my.bucket", StoreSettings(region="eu-west-1"))
         assert where_it_goes(store) == ("https://s3.eu-west-1.amazonaws.com", False)
 
 
@@ -122,10 +122,10 @@ def test_requests_are_signed_as_the_profile_says(
     _write_config(tmp_path)
     scripted.expect(found(b"x"), found(b"x"))
     aws_environment.delenv("AWS_DEFAULT_REGION")
-    client("bucket", S3Settings(endpoint_url=scripted.url, profile="other")).get("k")
+    client("bucket", StoreSettings(endpoint_url=scripted.url, profile="other")).get("k")
     aws_environment.setenv("AWS_ACCESS_KEY_ID", "ENVKEY")
     aws_environment.setenv("AWS_DEFAULT_REGION", "us-west-2")
-    client("bucket", S3Settings(endpoint_url=scripted.url)).get("k")
+    client("bucket", StoreSettings(endpoint_url=scripted.url)).get("k")
     other, environment = (request.headers for request in scripted.requests)
     assert "Credential=OTHERKEY/" in other["Authorization"]
     assert "/eu-central-1/s3/" in other["Authorization"]
@@ -146,7 +146,7 @@ def test_unsigned_requests_need_no_credentials(
         aws_environment.delenv("AWS_ACCESS_KEY_ID")
         aws_environment.delenv("AWS_SECRET_ACCESS_KEY")
     scripted.expect(found(b"x"), refusal(403, "AccessDenied"))
-    store = client("bucket", S3Settings(endpoint_url=scripted.url, no_sign_request=True))
+    store = client("bucket", StoreSettings(endpoint_url=scripted.url, no_sign_request=True))
     assert store.get("k").body == b"x"
     assert scripted.requests[0].headers["Authorization"] is None
 
@@ -157,7 +157,7 @@ def test_no_credentials_at_all_is_told(
 ) -> None:
     aws_environment.delenv("AWS_ACCESS_KEY_ID")
     aws_environment.delenv("AWS_SECRET_ACCESS_KEY")
-    store = client("bucket", S3Settings(endpoint_url=scripted.url))
+    store = client("bucket", StoreSettings(endpoint_url=scripted.url))
     with pytest.raises(CredentialsMissing, match="credentials"):
         store.get("k")
     assert scripted.requests == []
@@ -167,12 +167,12 @@ def test_no_credentials_at_all_is_told(
 @pytest.mark.usefixtures("aws_environment")
 def test_a_profile_that_does_not_exist_is_named(client: type[S3Store]) -> None:
     with pytest.raises(RequestRefused, match="nobody"):
-        client("bucket", S3Settings(profile="nobody")).get("k")
+        client("bucket", StoreSettings(profile="nobody")).get("k")
 
 
 @pytest.mark.usefixtures("aws_environment")
 def test_retries_connections_and_timeouts_are_the_settings() -> None:
-    settings = S3Settings(attempts=7, connections=9, connect_timeout_seconds=1.5, read_timeout_seconds=2.5)
+    settings = StoreSettings(attempts=7, connections=9, connect_timeout_seconds=1.5, read_timeout_seconds=2.5)
     clients = S3Store("bucket", settings).clients()
     for client, attempts in ((clients.retrying, 7), (clients.once, 1)):
         config = vars(client.meta.config)["_user_provided_options"]
@@ -186,7 +186,9 @@ def test_retries_connections_and_timeouts_are_the_settings() -> None:
 
 @pytest.mark.usefixtures("aws_environment")
 def test_a_completion_has_a_time_limit_of_its_own() -> None:
-    settings = S3Settings(endpoint_url="http://s3.example", read_timeout_seconds=2.5, completion_timeout_seconds=77.0)
+    settings = StoreSettings(
+        endpoint_url="http://s3.example", read_timeout_seconds=2.5, completion_timeout_seconds=77.0
+    )
     clients = S3Store("bucket", settings).clients()
     completing = clients.completing()
     assert completing is clients.completing()
@@ -202,13 +204,13 @@ def test_the_addressing_style_of_the_profile_is_followed(
     style = f"s3 =\n    addressing_style = {said}\n" if said else ""
     (tmp_path / "config").write_text(f"[default]\nregion = us-east-1\n{style}")
     aws_environment.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
-    assert S3Store("bucket", S3Settings(endpoint_url="http://s3.example")).clients().path_style is path_style
+    assert S3Store("bucket", StoreSettings(endpoint_url="http://s3.example")).clients().path_style is path_style
 
 
 def test_a_store_is_made_without_a_client(aws_environment: pytest.MonkeyPatch) -> None:
     aws_environment.setattr("boto3.Session", None)
     for client in CLIENTS:
-        store = client("bucket", S3Settings(profile="nobody"))
+        store = client("bucket", StoreSettings(profile="nobody"))
         assert "bucket" in repr(store)
 
 
@@ -225,21 +227,13 @@ def test_a_store_is_made_without_a_client(aws_environment: pytest.MonkeyPatch) -
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, object]) -> None:
     (name,) = wrong
     with pytest.raises(ValueError, match=name):
-        S3Settings(**wrong)  # type: ignore[arg-type] # wrong on purpose
-
-
-def test_settings_of_any_store_are_enough_for_s3() -> None:
-    shared = StoreSettings(endpoint_url="http://127.0.0.1:9000", attempts=2)
-    store = open_store("s3://bucket", shared)
-    assert isinstance(store, S3Store)
-    assert store.settings == S3Settings(endpoint_url="http://127.0.0.1:9000", attempts=2)
-    assert S3Settings.of(store.settings) is store.settings
+        StoreSettings(**wrong)  # type: ignore[arg-type] # wrong on purpose
 
 
 def test_settings_are_values() -> None:
-    assert S3Settings(region="eu-west-1") == S3Settings(region="eu-west-1")
-    assert len({S3Settings(), S3Settings(), S3Settings(attempts=2)}) == 2
-    assert "secret" not in repr(S3Settings())
+    assert StoreSettings(region="eu-west-1") == StoreSettings(region="eu-west-1")
+    assert len({StoreSettings(), StoreSettings(), StoreSettings(attempts=2)}) == 2
+    assert "secret" not in repr(StoreSettings())
 
 
 def test_a_bucket_is_created_where_the_region_says(
@@ -247,7 +241,7 @@ def test_a_bucket_is_created_where_the_region_says(
 ) -> None:
     del aws_environment
     scripted.expect(found(b""), refusal(409, "BucketAlreadyOwnedByYou"), refusal(409, "BucketAlreadyExists"))
-    store = S3Store("bucket", S3Settings(endpoint_url=scripted.url, region="eu-west-1"))
+    store = S3Store("bucket", StoreSettings(endpoint_url=scripted.url, region="eu-west-1"))
     store.create_bucket()
     store.create_bucket()
     with pytest.raises(RequestRefused):

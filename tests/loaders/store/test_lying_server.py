@@ -24,8 +24,8 @@ from loaders.store import (
     MemoryStore,
     ObjectStore,
     PrefixedStore,
-    S3Settings,
     S3Store,
+    StoreSettings,
 )
 from loaders.store.base import EMPTY_PAGES_MAX, DeleteFailures, ListPage, ObjectInfo, follow_pages
 from loaders.store.decorated import DecoratedStore, StoreCall
@@ -58,7 +58,7 @@ def store(
 ) -> ObjectStore:
     """An empty bucket on that server, by way of each client."""
     aws_environment.setattr(botocore.endpoint, "time", SimpleNamespace(sleep=lambda _: None))
-    return CLIENTS[request.param](new_bucket(moto_endpoint.client), S3Settings(endpoint_url=lying_endpoint[0]))
+    return CLIENTS[request.param](new_bucket(moto_endpoint.client), StoreSettings(endpoint_url=lying_endpoint[0]))
 
 
 LIES = {
@@ -87,7 +87,7 @@ def test_the_server_has_lied_in_all_its_ways(
     url, lying = lying_endpoint
     keys = [f"k/{number:03}" for number in range(30)]
     for _ in range(6):
-        store = S3Store(new_bucket(moto_endpoint.client), S3Settings(endpoint_url=url))  # which remembers nothing
+        store = S3Store(new_bucket(moto_endpoint.client), StoreSettings(endpoint_url=url))  # which remembers nothing
         for key in keys:
             store.put(key, b"bytes" * 20)
             assert store.get(key).body == b"bytes" * 20
@@ -274,7 +274,7 @@ GONE = Reply(204, b"")
 @pytest.mark.parametrize("kind", CLIENTS.values(), ids=CLIENTS)
 @pytest.mark.usefixtures("aws_environment")
 def test_a_server_that_refuses_batches_is_asked_for_one_once(kind: type[S3Store], scripted: ScriptedServer) -> None:
-    store = kind("bucket", S3Settings(endpoint_url=scripted.url))
+    store = kind("bucket", StoreSettings(endpoint_url=scripted.url))
     scripted.expect(refusal(400, "MissingContentMD5"), GONE, GONE, GONE)
     assert store.delete_many(["a", "b"]) == []
     assert store.delete_many(["c"]) == []
@@ -283,7 +283,7 @@ def test_a_server_that_refuses_batches_is_asked_for_one_once(kind: type[S3Store]
 
 @pytest.mark.usefixtures("aws_environment")
 def test_a_batch_that_one_key_spoils_says_nothing_about_batches(scripted: ScriptedServer) -> None:
-    store = S3Store("bucket", S3Settings(endpoint_url=scripted.url))
+    store = S3Store("bucket", StoreSettings(endpoint_url=scripted.url))
     scripted.expect(refusal(403, "AccessDenied"), GONE, refusal(403, "AccessDenied"), GONE)
     (failure,) = store.delete_many(["a", "held", "b"])
     assert failure.key == "held"
@@ -294,7 +294,7 @@ def test_a_batch_that_one_key_spoils_says_nothing_about_batches(scripted: Script
 
 @pytest.mark.usefixtures("aws_environment")
 def test_what_an_answer_does_not_name_is_not_taken_for_deleted(scripted: ScriptedServer) -> None:
-    store = S3Store("bucket", S3Settings(endpoint_url=scripted.url))
+    store = S3Store("bucket", StoreSettings(endpoint_url=scripted.url))
     gone = (
         b"<DeleteResult><Deleted><Key>a</Key></Deleted><Error><Key>b</Key><Code>NoSuchKey</Code></Error></DeleteResult>"
     )
@@ -330,12 +330,12 @@ REFUSED = {
 def test_a_page_that_contradicts_itself_is_refused(kind: type[S3Store], scripted: ScriptedServer, page: str) -> None:
     scripted.expect(Reply(200, f"<ListBucketResult>{page}</ListBucketResult>".encode()))
     with pytest.raises(RequestRefused, match=r"list 'a/'.*expected .*, found"):
-        list(kind("bucket", S3Settings(endpoint_url=scripted.url)).list("a/"))
+        list(kind("bucket", StoreSettings(endpoint_url=scripted.url)).list("a/"))
 
 
 @pytest.mark.usefixtures("aws_environment")
 def test_a_token_is_sent_back_alone(scripted: ScriptedServer) -> None:
-    store = S3Store("bucket", S3Settings(endpoint_url=scripted.url))
+    store = S3Store("bucket", StoreSettings(endpoint_url=scripted.url))
     ends = f"{PAGE.format(key='a/2')}{END}"
     pages = [f"{PAGE.format(key='a/1')}{MORE}{TOKEN}", ends]
     scripted.expect(*(Reply(200, f"<ListBucketResult>{page}</ListBucketResult>".encode()) for page in pages))
@@ -348,7 +348,7 @@ def test_a_token_is_sent_back_alone(scripted: ScriptedServer) -> None:
 
 @pytest.mark.usefixtures("aws_environment")
 def test_a_missing_key_that_a_server_does_not_delete_is_deleted(scripted: ScriptedServer) -> None:
-    store = S3Store("bucket", S3Settings(endpoint_url=scripted.url))
+    store = S3Store("bucket", StoreSettings(endpoint_url=scripted.url))
     scripted.expect(refusal(404, "NoSuchKey"))
     store.delete("k")
     scripted.expect(refusal(404, "NoSuchKey"))

@@ -20,7 +20,7 @@ from loaders.errors import (
     StoreUnavailable,
     WriteConflict,
 )
-from loaders.store import ALWAYS, CreateOnly, IfMatch, ObjectStore, ObstoreStore, S3Settings, S3Store
+from loaders.store import ALWAYS, CreateOnly, IfMatch, ObjectStore, ObstoreStore, S3Store, StoreSettings
 from tests.servers.scripted import HANG_UP, SILENCE, WRITTEN, Reply, ScriptedServer, found, refusal
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ CONDITIONS: list[Condition] = [CreateOnly(), IfMatch("e0")]
 @pytest.fixture(params=[S3Store, ObstoreStore])
 def store(request: pytest.FixtureRequest, scripted: ScriptedServer, aws_environment: pytest.MonkeyPatch) -> S3Store:
     aws_environment.setattr(botocore.endpoint, "time", SimpleNamespace(sleep=lambda _: None))
-    settings = S3Settings(endpoint_url=scripted.url, attempts=ATTEMPTS, read_timeout_seconds=1.0)
+    settings = StoreSettings(endpoint_url=scripted.url, attempts=ATTEMPTS, read_timeout_seconds=1.0)
     made: S3Store = request.param("bucket", settings)
     return made
 
@@ -214,14 +214,14 @@ def test_no_write_rests_on_a_weak_etag(store: ObjectStore, scripted: ScriptedSer
 @pytest.mark.usefixtures("aws_environment")
 def test_an_endpoint_that_wants_no_quotes_gets_none(kind: type[S3Store], scripted: ScriptedServer) -> None:
     scripted.expect(WRITTEN)
-    store = kind("bucket", S3Settings(endpoint_url=scripted.url, etag_quotes=False))
+    store = kind("bucket", StoreSettings(endpoint_url=scripted.url, etag_quotes=False))
     store.put("k", b"x", condition=IfMatch("e0"))
     assert scripted.requests[0].headers["If-Match"] == "e0"
 
 
 def test_nobody_there_is_unavailable(aws_environment: pytest.MonkeyPatch) -> None:
     aws_environment.setattr(botocore.endpoint, "time", SimpleNamespace(sleep=lambda _: None))
-    settings = S3Settings(endpoint_url="http://127.0.0.1:1", attempts=2)
+    settings = StoreSettings(endpoint_url="http://127.0.0.1:1", attempts=2)
     for store in (S3Store("bucket", settings), ObstoreStore("bucket", settings)):
         with pytest.raises(StoreUnavailable):
             store.get("k")
@@ -229,7 +229,7 @@ def test_nobody_there_is_unavailable(aws_environment: pytest.MonkeyPatch) -> Non
 
 def test_a_whole_object_for_a_range_is_cut(scripted: ScriptedServer, aws_environment: pytest.MonkeyPatch) -> None:
     del aws_environment
-    store = S3Store("bucket", S3Settings(endpoint_url=scripted.url))
+    store = S3Store("bucket", StoreSettings(endpoint_url=scripted.url))
     scripted.expect(*[found(b"0123456789")] * 4)
     assert store.get_range("k", 2, 6).body == b"2345"
     assert store.get_range("k", 8, 60).body == b"89"
@@ -250,7 +250,7 @@ def test_a_key_that_a_batch_could_not_delete_is_named(
             {"Content-Type": "application/xml"},
         )
     )
-    (failure,) = S3Store("bucket", S3Settings(endpoint_url=scripted.url)).delete_many(["a", "b"])
+    (failure,) = S3Store("bucket", StoreSettings(endpoint_url=scripted.url)).delete_many(["a", "b"])
     assert failure.key == "b"
     assert isinstance(failure.error, AccessDenied)
 
@@ -262,6 +262,6 @@ def test_an_etag_that_a_completion_leaves_out_is_looked_up(
     begun = b"<InitiateMultipartUploadResult><UploadId>u</UploadId></InitiateMultipartUploadResult>"
     done = b"<CompleteMultipartUploadResult><ETag></ETag></CompleteMultipartUploadResult>"
     scripted.expect(Reply(200, begun), WRITTEN, Reply(200, done), Reply(200, b"", {"ETag": '"whole-1"'}))
-    upload = S3Store("bucket", S3Settings(endpoint_url=scripted.url)).start_multipart("k")
+    upload = S3Store("bucket", StoreSettings(endpoint_url=scripted.url)).start_multipart("k")
     assert upload.complete([upload.upload_part(1, b"x")]) == "whole-1"
     assert scripted.requests[-1].method == "HEAD"

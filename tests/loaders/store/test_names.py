@@ -48,10 +48,10 @@ def resolver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Resolver]:
 def test_each_client_names_the_host_that_no_name_server_answers_for(
     resolver: Resolver, scheme: str, aws_environment: pytest.MonkeyPatch
 ) -> None:
-    from loaders.store import S3Settings  # noqa: PLC0415 - beside its use
+    from loaders.store import StoreSettings  # noqa: PLC0415 - beside its use
 
     del aws_environment
-    store = open_store(f"{scheme}://bucket/prefix", S3Settings(endpoint_url=f"http://{HOST}:9000"))
+    store = open_store(f"{scheme}://bucket/prefix", StoreSettings(endpoint_url=f"http://{HOST}:9000"))
     for _ in range(2):
         with pytest.raises(EndpointUnreachable, match=HOST):
             store.get("key")

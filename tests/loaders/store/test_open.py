@@ -12,14 +12,14 @@ import pytest
 
 import loaders.store
 from loaders.errors import KeyMissing
-from loaders.store import MemoryStore, ObstoreStore, PrefixedStore, S3Settings, S3Store, open_store
+from loaders.store import MemoryStore, ObstoreStore, PrefixedStore, S3Store, StoreSettings, open_store
 
 
 @pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n", "S3"])
 def test_the_schemes_of_s3_mean_the_same(scheme: str) -> None:
     store = open_store(f"{scheme}://bucket")
     assert isinstance(store, S3Store)
-    assert (store.bucket, store.settings) == ("bucket", S3Settings())
+    assert (store.bucket, store.settings) == ("bucket", StoreSettings())
 
 
 @pytest.mark.parametrize("url", ["s3://bucket/a/b", "s3://bucket/a/b/"])
@@ -34,7 +34,7 @@ def test_a_bucket_with_a_slash_behind_it_has_no_prefix() -> None:
 
 
 def test_a_setting_chooses_the_client() -> None:
-    settings = S3Settings(client="obstore", endpoint_url="http://127.0.0.1:1")
+    settings = StoreSettings(client="obstore", endpoint_url="http://127.0.0.1:1")
     store = open_store("s3://bucket", settings)
     assert isinstance(store, ObstoreStore)
     assert store.settings == settings
@@ -58,8 +58,8 @@ def test_another_url_is_refused_with_the_forms_there_are(url: str) -> None:
         open_store(url)
 
 
-@pytest.mark.parametrize("settings", [S3Settings(attempts=2), S3Settings(client="obstore", region="eu-west-1")])
-def test_a_store_on_s3_can_be_sent_to_another_process(settings: S3Settings) -> None:
+@pytest.mark.parametrize("settings", [StoreSettings(attempts=2), StoreSettings(client="obstore", region="eu-west-1")])
+def test_a_store_on_s3_can_be_sent_to_another_process(settings: StoreSettings) -> None:
     store = open_store("s3://bucket/prefix", settings)
     copy = pickle.loads(pickle.dumps(store))  # noqa: S301 - our own bytes
     assert copy.prefix == "prefix/"
@@ -117,4 +117,4 @@ def test_a_client_that_is_missing_says_what_to_install(monkeypatch: pytest.Monke
     for module in ("loaders.store.obstore_s3", "loaders.store.clouds"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'accel-streams\[obstore\]'"):
-        open_store("s3://bucket", S3Settings(client="obstore"))
+        open_store("s3://bucket", StoreSettings(client="obstore"))

@@ -14,7 +14,7 @@ import pytest
 from botocore.credentials import Credentials
 
 from loaders.errors import AccessDenied, CredentialsExpired, CredentialsMissing, StoreError
-from loaders.store import CountingStore, CreateOnly, MemoryStore, ObstoreStore, S3Settings, S3Store
+from loaders.store import CountingStore, CreateOnly, MemoryStore, ObstoreStore, S3Store, StoreSettings
 from loaders.store.decorated import DecoratedStore
 from loaders.store.s3 import RENEWAL_SECONDS, CurrentCredentials
 from tests.servers.scripted import WRITTEN, Reply, ScriptedServer, found, refusal
@@ -54,7 +54,7 @@ def agent(tmp_path: Path, aws_environment: pytest.MonkeyPatch) -> Agent:
 @pytest.fixture(params=[S3Store, ObstoreStore])
 def store(request: pytest.FixtureRequest, agent: Agent, scripted: ScriptedServer) -> S3Store:
     del agent  # the file is there
-    made: S3Store = request.param("bucket", S3Settings(endpoint_url=scripted.url, attempts=2))
+    made: S3Store = request.param("bucket", StoreSettings(endpoint_url=scripted.url, attempts=2))
     return made
 
 
@@ -95,7 +95,7 @@ def test_a_refused_request_is_sent_again_with_the_credentials_of_a_file_that_was
 
 @pytest.mark.parametrize("code", ["InvalidAccessKeyId", "ExpiredToken", "InvalidTokenId", "SignatureDoesNotMatch"])
 def test_any_refusal_of_credentials_is_answered_so(code: str, agent: Agent, scripted: ScriptedServer) -> None:
-    store = S3Store("bucket", S3Settings(endpoint_url=scripted.url))
+    store = S3Store("bucket", StoreSettings(endpoint_url=scripted.url))
     scripted.expect(found(b"x"), refusal(403, code), Reply(204))
     store.get("k")
     agent.write("KEYTWO")
@@ -105,7 +105,7 @@ def test_any_refusal_of_credentials_is_answered_so(code: str, agent: Agent, scri
 
 def test_a_profile_of_the_settings_is_searched_again(agent: Agent, scripted: ScriptedServer) -> None:
     agent.write("KEYONE", "other")
-    store = S3Store("bucket", S3Settings(endpoint_url=scripted.url, profile="other", region="eu-west-1"))
+    store = S3Store("bucket", StoreSettings(endpoint_url=scripted.url, profile="other", region="eu-west-1"))
     scripted.expect(EXPIRED, found(b"x"))
     store.clients()
     agent.write("KEYTWO", "other")
@@ -151,7 +151,7 @@ def test_processes_containers_and_web_identities_are_asked_again(
         aws_environment.setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/some")
         aws_environment.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "token"))
         aws_environment.setenv("AWS_ENDPOINT_URL_STS", scripted.url)
-    store = S3Store("bucket", S3Settings(endpoint_url=scripted.url))
+    store = S3Store("bucket", StoreSettings(endpoint_url=scripted.url))
     scripted.expect(*give("KEYONE", tmp_path), found(b"x"))
     store.get("k")
     first = keys(scripted)

@@ -9,7 +9,7 @@ import pytest
 
 from loaders.errors import StoreError, redacted
 from loaders.store import PrefixedStore, open_store
-from loaders.store.settings import Client, S3Settings
+from loaders.store.settings import Client, StoreSettings
 
 
 def kinds_of(base: type[StoreError]) -> set[type[StoreError]]:
@@ -25,7 +25,7 @@ def test_an_endpoint_that_does_not_answer_is_named_without_its_password(
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "any")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "any")
-    settings = S3Settings(client=client, endpoint_url=URL, region="us-east-1", attempts=1, connect_timeout_seconds=1)
+    settings = StoreSettings(client=client, endpoint_url=URL, region="us-east-1", attempts=1, connect_timeout_seconds=1)
     store = open_store("s3://bucket/prefix", settings)
     with pytest.raises(StoreError) as caught:
         store.get("k")
@@ -35,8 +35,8 @@ def test_an_endpoint_that_does_not_answer_is_named_without_its_password(
 
 
 def test_settings_are_printed_without_the_password_and_stay_what_they_are() -> None:
-    settings = S3Settings(endpoint_url=URL, region="eu-1")
-    assert repr(settings).startswith("S3Settings(endpoint_url='http://***@127.0.0.1:1/', no_sign_request=False,")
+    settings = StoreSettings(endpoint_url=URL, region="eu-1")
+    assert repr(settings).startswith("StoreSettings(endpoint_url='http://***@127.0.0.1:1/', no_sign_request=False,")
     assert settings.endpoint_url == URL
     copied = pickle.loads(pickle.dumps(settings))  # noqa: S301 - our own bytes
     assert copied == settings
@@ -67,7 +67,7 @@ def test_a_url_with_credentials_is_refused_without_showing_them(url: str) -> Non
 
 @pytest.mark.parametrize("name", ["bucket/prefix", "a.bucket-1/some/prefix?with=signs&more", "bucket/mail@example.org"])
 def test_a_url_without_credentials_is_a_store(name: str) -> None:
-    assert isinstance(open_store(f"s3://{name}", S3Settings(region="eu-1")), PrefixedStore)
+    assert isinstance(open_store(f"s3://{name}", StoreSettings(region="eu-1")), PrefixedStore)
 
 
 @pytest.mark.parametrize("kind", sorted(kinds_of(StoreError), key=str))

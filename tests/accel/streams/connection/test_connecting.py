@@ -28,7 +28,7 @@ from accel.errors import (
 from accel.streams.settings import SegmentsSettings
 from accel.streams.shared.owners import OwnersTable
 from accel.system import SYSTEM
-from loaders.store import CountingStore, MemoryStore, S3Settings
+from loaders.store import CountingStore, MemoryStore, StoreSettings
 from tests.servers.fixtures import Endpoint, new_bucket
 
 FORMAT = FormatRecord(namespace="test", stream_buckets=2)
@@ -409,7 +409,7 @@ def test_another_process_is_refused(store: MemoryStore) -> None:
 
 def test_it_connects_to_an_endpoint(moto_endpoint: Endpoint, aws_environment: pytest.MonkeyPatch) -> None:  # noqa: ARG001 - sets credentials
     url = f"s3://{new_bucket(moto_endpoint.client)}/some/prefix"
-    with accel.connect(url, create=FORMAT, s3=S3Settings(endpoint_url=moto_endpoint.url)) as streams:
+    with accel.connect(url, create=FORMAT, s3=StoreSettings(endpoint_url=moto_endpoint.url)) as streams:
         written(streams, b"1", b"2")
         with streams.reader("shop", "orders", settings=QUICK) as reader:
             assert payloads(reader) == [b"1", b"2"]

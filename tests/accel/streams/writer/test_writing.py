@@ -33,7 +33,7 @@ from accel.streams.time_index import SegmentTimeIndex
 from accel.streams.writer import StreamWriter
 from accel.testing import Fault, FaultStore
 from loaders.errors import FormatLimit
-from loaders.store import S3Settings, open_store
+from loaders.store import StoreSettings, open_store
 from tests.accel.streams.writer.world import NAME, Process, World, ids_of
 from tests.examples import examples
 from tests.servers.fixtures import Endpoint, new_bucket
@@ -495,7 +495,7 @@ def test_a_closed_writer_writes_no_more() -> None:
 def test_it_works_on_an_endpoint(moto_endpoint: Endpoint, aws_environment: pytest.MonkeyPatch) -> None:
     del aws_environment
     url = f"s3://{new_bucket(moto_endpoint.client)}/some/prefix"
-    world = World(open_store(url, S3Settings(endpoint_url=moto_endpoint.url)))
+    world = World(open_store(url, StoreSettings(endpoint_url=moto_endpoint.url)))
     world.create()
     with world.process() as process:
         with process.writer() as writer:
