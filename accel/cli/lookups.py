@@ -1,7 +1,7 @@
 """For who builds a broker: `accel get-objects` finds objects, `explain` shows how, and `read` prints record batches.
 
 Payloads are printed only with `--payload`, in a form for a terminal or a program. `accel stream read` reads events of a
-stream that has a history; with `--scope` `read` does the same, as in earlier releases.
+stream that has a history.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, BinaryIO, TypeVar
 
 import click
@@ -31,8 +31,6 @@ from accel.cli.options import (
     telling_slow,
     told_from_lost,
 )
-from accel.cli.stream.events import FIELDS, EventPrinter, StreamRead, stream_read_options
-from accel.cli.stream.options import ScopeChoice, StreamChoice, parse_name, read_by
 from accel.image import version_number
 from accel.lookup.accelerator import Reading
 from accel.lookup.answer import Answer, Ending, FoundObject, Kind
@@ -226,67 +224,23 @@ _ENDINGS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Offsets:
-    """What to read of a stream of the object layer.
-
-    Args:
-        start: the first offset; None if not given.
-        end: one past the last; -1 for no end.
-        max_bytes: the maximum payload to read.
-    """
-
-    start: int | None
-    end: int
-    max_bytes: int
-
-    def read(self, stream_id: int, reader: ReaderChoice, form: str, output: Output, slow_seconds: float | None) -> None:
-        """Print the batches; on stderr, the trace of slow lookups."""
-        if self.start is None:
-            raise click.UsageError("Missing option '--start'.")
-        if self.max_bytes < 1:
-            raise click.BadParameter(f"expected at least 1 byte, found {self.max_bytes}", param_hint="'--max-bytes'")
-        with (
-            reader.open(reader.store.open(), slow_seconds=slow_seconds) as opened,
-            told_from_lost(reader.store, opened.layout),
-            telling_slow(opened.accelerator, output),
-        ):
-            reading = opened.accelerator.read(stream_id, self.start, self.end, max_bytes=self.max_bytes)
-            counted = _Printed()
-            output.show_each(_shown_batches(reading, counted, form))
-        output.summary(_batch_summary(self.start, reading, counted))
-
-
-def _offset_options(command: Command) -> Command:
-    """`--start`, `--end`, `--max-bytes` -> ``offsets``."""
-
-    @click.option("--start", "first", type=int, help="The first offset to read.")
-    @click.option("--end", type=int, default=-1, help="One past the last offset; -1, the default, means no end.")
-    @click.option("--max-bytes", type=SIZE, default="64MiB", show_default=True, help="Payload at most.")
-    @functools.wraps(command)
-    def wrapped(*args: Any, first: int | None, end: int, max_bytes: int, **others: Any) -> Any:
-        return command(*args, offsets=Offsets(first, end, max_bytes), **others)
-
-    return wrapped  # type: ignore[return-value]  # the same command with other arguments
-
-
 @command(
     "Read the records of a stream.",
     "accel read s3://bucket --stream 420000 --start 1000 --end 1600 --image image.json",
 )
-@click.option("--stream", required=True, callback=read_by(parse_name), help="The stream's id.")
-@_offset_options
-@click.option("--scope", callback=read_by(parse_name))
-@stream_read_options
+@click.option("--stream", required=True, help="The stream's id.")
+@click.option("--start", type=int, required=True, help="The first offset to read.")
+@click.option("--end", type=int, default=-1, help="One past the last offset; -1, the default, means no end.")
+@click.option("--max-bytes", type=SIZE, default="64MiB", show_default=True, help="Payload at most.")
 @slow_log_option
 @click.option("--payload", type=PAYLOAD_FORMS, default="none", show_default=True, help="How to print payloads.")
 @reader_options
 def read(
     *,
     stream: str,
-    offsets: Offsets,
-    scope: str | None,
-    events: StreamRead,
+    start: int,
+    end: int,
+    max_bytes: int,
     payload: str,
     slow_log: float | None,
     reader: ReaderChoice,
@@ -297,20 +251,18 @@ def read(
     Batches are whole: the first may begin before --start, the last may end after --end. The next offset, and the reason
     why the read ended, are printed on stderr. `accel stream read` reads the events of a stream that has a history.
     """
-    if scope is not None:
-        if offsets.start is not None:
-            raise click.UsageError("Expected '--from' with '--scope', found '--start'.")
-        choice = StreamChoice(ScopeChoice(reader.store, scope), stream)
-        events.run(choice, reader, EventPrinter(output, payload, FIELDS), slow_log)
-        return
-    if events != StreamRead():
-        raise click.UsageError("Missing option '--scope': other given options need it.")
-    offsets.read(_stream_id(stream), reader, payload, output, slow_log)
-
-
-for _param in read.params:  # the earlier spelling still works, and is not shown
-    if isinstance(_param, click.Option) and _param.name in {"scope", *(each.name for each in fields(StreamRead))}:
-        _param.hidden = True
+    stream_id = _stream_id(stream)
+    if max_bytes < 1:
+        raise click.BadParameter(f"expected at least 1 byte, found {max_bytes}", param_hint="'--max-bytes'")
+    with (
+        reader.open(reader.store.open(), slow_seconds=slow_log) as opened,
+        told_from_lost(reader.store, opened.layout),
+        telling_slow(opened.accelerator, output),
+    ):
+        reading = opened.accelerator.read(stream_id, start, end, max_bytes=max_bytes)
+        counted = _Printed()
+        output.show_each(_shown_batches(reading, counted, payload))
+    output.summary(_batch_summary(start, reading, counted))
 
 
 def _stream_id(text: str) -> int:

@@ -382,24 +382,6 @@ def test_command_lines_that_make_no_sense_are_refused(orders: Reading, args: tup
     assert found.stdout == ""
 
 
-@pytest.mark.parametrize(
-    "args",
-    [
-        ("--from", "0@0=0 1@0=0"),
-        ("--to", "0@0=0 1@0=0"),
-        ("--follow",),
-        ("--skip-truncated",),
-        ("--events", "3"),
-        ("--order", "segment"),
-    ],
-    ids=" ".join,
-)
-def test_options_of_streams_with_a_history_need_a_scope(orders: Reading, args: tuple[str, ...]) -> None:
-    found = run("read", orders.url, "--stream", "7", "--start", "0", *args)
-    assert found.exit_code == 2
-    assert "--scope" in found.stderr
-
-
 def test_a_name_without_a_scope_is_told_what_is_missing(orders: Reading) -> None:
     found = run("read", orders.url, "--stream", NAME, "--start", "0")
     assert found.exit_code == 2
@@ -417,13 +399,6 @@ def test_a_name_without_a_scope_is_told_what_is_missing(orders: Reading) -> None
 )
 def test_cuts_that_make_no_sense_for_the_stream_are_refused(orders: Reading, args: tuple[str, ...], kind: str) -> None:
     assert orders.refusal(*args) == (1, kind)
-
-
-def test_the_earlier_spelling_still_works(orders: Reading) -> None:
-    named = ("read", orders.url, "--scope", SCOPE, "--stream", NAME, "--payload", "text")
-    assert run(*named, "--events", "7").stdout == orders.run("--fields", "all", "--limit", "7").stdout
-    assert run(*named, "--start", "0").exit_code == 2
-    assert "--scope" not in run("read", "--help").stdout
 
 
 def test_a_stream_that_is_not_there(orders: Reading) -> None:
