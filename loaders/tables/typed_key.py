@@ -330,8 +330,8 @@ class TypedKey(Generic[T]):
                 if settled.outcome is Outcome.WRITTEN or (settled.outcome is Outcome.AMBIGUOUS and not left):
                     return self._keep(Versioned(changed, self._version(settled)), ticket)
                 if settled.outcome is Outcome.AMBIGUOUS:
-                    doubtful, stored = settled, self._table.look(self.key)
-                    attempt, pauses_from = 0, 1
+                    doubtful = settled  # before the read, which may fail
+                    stored, attempt, pauses_from = self._table.look(self.key), 0, 1
                     continue
                 if attempt >= pauses_from:
                     self._pause(attempt)
