@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from accel.history.rules.configuration import DEFAULT_LAYOUT, HistoryLayout, ShardBy
-from accel.history.rules.transactions import COMMITTED_AT_ONCE_MAX
-from accel.history.rules.values import TIME_MS_END
 from loaders.settings import check_settings
 from range_index.epoch_times import LEAF_PARTS, PART_EPOCHS
 
 MILLISECONDS: Final = 1000
+
+LIFETIME_MS_MAX: Final = 24 * 3600 * MILLISECONDS
+"""Maximum lifetime of a transaction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,10 +27,7 @@ class HistorySettings:
         leaf_parts: number of parts that are merged into a leaf.
 
         ids_block: number of ids that are taken from a counter at once.
-        committed_at_once_max: maximum number of transactions in one commit.
-        lease_ms: lease of a transaction whose caller requests no other, in milliseconds.
-        longest_ms: maximum lifetime of a transaction, in milliseconds.
-        completed_batch_seconds: the ends of transactions are kept for at least this time, and at most twice this time.
+        lease_ms: lease of a transaction whose caller requests no other, in milliseconds, at most a day.
         records_cache_bytes: memory for decoded records of all streams together. To read a cached record again takes
             no call if the record never changes (epochs, full chunks, blocks of times), otherwise a call without a
             body. 64 MiB; 0 = no cache.
@@ -44,21 +42,11 @@ class HistorySettings:
     part_epochs: int = PART_EPOCHS
     leaf_parts: int = LEAF_PARTS
     ids_block: int = 1000
-    committed_at_once_max: int = 1000
     lease_ms: int = 60 * MILLISECONDS
-    longest_ms: int = 24 * 3600 * MILLISECONDS
-    completed_batch_seconds: float = 24 * 3600.0
     records_cache_bytes: int = 64 << 20
 
     def __post_init__(self) -> None:
-        check_settings(
-            self,
-            least={"completed_batch_seconds": 1, "records_cache_bytes": 0},
-            most={"committed_at_once_max": COMMITTED_AT_ONCE_MAX, "longest_ms": TIME_MS_END - 1}
-            | {"completed_batch_seconds": TIME_MS_END - 1},
-        )
-        if self.lease_ms > self.longest_ms:
-            raise ValueError(f"expected lease_ms of at most longest_ms = {self.longest_ms}, found {self.lease_ms}")
+        check_settings(self, least={"records_cache_bytes": 0}, most={"lease_ms": LIFETIME_MS_MAX})
 
     @property
     def layout(self) -> HistoryLayout:

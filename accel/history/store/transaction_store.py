@@ -59,9 +59,16 @@ from accel.history.rules.values import (
 from accel.history.store import keys
 from accel.history.store.epoch_store import EpochReading
 from accel.history.store.keys import MARK
-from accel.history.store.parts import MILLISECONDS, StoreParts, StreamParts
+from accel.history.store.parts import StoreParts, StreamParts
+from accel.history.store.settings import LIFETIME_MS_MAX
 from loaders.errors import TableMissing
 from loaders.tables import Versioned
+
+COMMITTED_AT_ONCE: Final = 1_000
+"""Transactions of one commit, unless its caller sets another limit."""
+
+COMPLETED_BATCH_MS: Final = 24 * 3600 * 1000
+"""The ends of transactions are kept for at least this time, and at most twice this time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,8 +100,7 @@ class CompletedTransactions:
         1 call, 3 for a new batch. If a process dies before it removes the transaction's entry, and another process
         repeats this in the time of another batch, the end is stored twice.
         """
-        period_ms = int(self._parts.settings.completed_batch_seconds * MILLISECONDS)
-        batch = ended.complete_time_ms // period_ms
+        batch = ended.complete_time_ms // COMPLETED_BATCH_MS
         key = self._parts.keys.completed(batch, stream, transaction_id)
         try:
             return key.create_if_absent(ended).value
@@ -152,12 +158,12 @@ class CommitOrdering:
 
         Args:
             read: returns transactions by their ids.
-            limit: the maximum number of transactions; None = that of the settings.
+            limit: the maximum number of transactions; None = 1,000.
 
         Raises:
             InvalidArgument: a limit out of bounds.
         """
-        most = self._parts.store.settings.committed_at_once_max if limit is None else limit
+        most = COMMITTED_AT_ONCE if limit is None else limit
         chosen = next_commit(self.read(), read, most)
         self._remove(chosen.to_purge)
         return chosen.committing
@@ -204,7 +210,7 @@ class TransactionStore:
 
         Args:
             lease_ms: the transaction expires after this time unless `ping` extends it; None = that of the settings.
-            longest_ms: its maximum lifetime; None = that of the settings.
+            longest_ms: its maximum lifetime; None = a day.
             writer_id: name of its writer.
 
         Raises:
@@ -212,7 +218,7 @@ class TransactionStore:
             InvalidArgument: an invalid duration or name.
         """
         settings = self._parts.store.settings
-        longest = settings.longest_ms if longest_ms is None else checked_duration("the longest life", longest_ms)
+        longest = LIFETIME_MS_MAX if longest_ms is None else checked_duration("the longest life", longest_ms)
         if lease_ms is not None:
             lease_ms = checked_duration("a lease", lease_ms)
         if writer_id is not None:

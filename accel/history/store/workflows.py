@@ -561,7 +561,7 @@ class CommitWorkflow:
 
         Args:
             time_ms: milliseconds since 1970; None = now.
-            limit: the maximum number of transactions; None = that of the settings.
+            limit: the maximum number of transactions; None = 1,000.
 
         Returns:
             The commit; empty if there was nothing to commit.

@@ -14,7 +14,7 @@ from accel.errors import (
 from accel.history.rules.requests import CommitPlan
 from accel.history.rules.states import StreamState
 from accel.history.rules.transactions import NO_COMMIT, ActiveTransaction, TransactionStatus
-from accel.history.store import HistorySettings, transaction_store
+from accel.history.store import transaction_store
 from accel.history.store.epoch_store import EpochReading
 from accel.history.store.keys import completed_table
 from accel.history.store.leftovers import Leftovers
@@ -102,8 +102,9 @@ def test_a_transaction_whose_time_is_up_is_aborted(bench: Bench) -> None:
         stream.transactions.ping(left, 100)
 
 
-def test_ends_of_transactions_are_remembered_for_two_batches() -> None:
-    bench = Bench(HistorySettings(completed_batch_seconds=1))
+def test_ends_of_transactions_are_remembered_for_two_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transaction_store, "COMPLETED_BATCH_MS", 1000)
+    bench = Bench()
     bench.create()
     ended: list[UUID] = []
     for _ in range(3):
@@ -303,8 +304,9 @@ class Forgetful(DecoratedStore):
         return replace(page, objects=[info for info in page.objects if info not in marks[:1]])
 
 
-def test_a_batch_whose_mark_a_listing_leaves_out_is_not_dropped() -> None:
-    bench = Bench(HistorySettings(completed_batch_seconds=1))
+def test_a_batch_whose_mark_a_listing_leaves_out_is_not_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transaction_store, "COMPLETED_BATCH_MS", 1000)
+    bench = Bench()
     bench.create()
     ended: list[UUID] = []
     for _ in range(2):

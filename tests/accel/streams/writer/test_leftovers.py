@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from accel.errors import AccelError
-from accel.history.store import HistorySettings, StreamStore
+from accel.history.store import StreamStore, transaction_store
 from accel.history.store.leftovers import Leftovers
 from accel.streams.rules.transaction_data import TransactionEvents
 from accel.streams.uploads import TransactionName
@@ -230,8 +230,9 @@ def test_a_key_that_comes_into_a_dropped_table_is_deleted(bench_store: Bench) ->
     assert unneeded(bench.store, unique_id) == []
 
 
-def test_an_end_that_comes_into_a_dropped_batch_is_deleted() -> None:
-    bench = Bench(HistorySettings(completed_batch_seconds=1))
+def test_an_end_that_comes_into_a_dropped_batch_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transaction_store, "COMPLETED_BATCH_MS", 1000)
+    bench = Bench()
     bench.create()
     bench.transaction("first")
     bench.stream().commit()
