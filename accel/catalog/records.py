@@ -30,8 +30,7 @@ rely on the order. `check_list` and `check_shard` check the other rules. Any thr
 The bytes follow from the annotations (`loaders.tables.records`): numbers and names are MessagePack fields, rows are
 packed columns. A list of 5,000 objects takes about 64 kB, 20 kB of it checksums of tails; sketches take up to 16 bytes
 an object more. The maximum number of rows of a value follows from its bytes (`loaders.tables.columns`), or from its
-key: a directory has at most 65,536 nodes. Every column and field with its unit, and which release writes which version:
-docs/reference/catalog-records.md.
+key: a directory has at most 65,536 nodes. Every column and field with its unit: docs/reference/catalog-records.md.
 """
 
 from __future__ import annotations
@@ -451,11 +450,10 @@ class NodeList:
         stream_objects: STREAM_OBJECT rows that were committed here and have not been moved to their shards yet.
         withdrawn_commits: undone commits whose stream objects are not withdrawn from the shards yet.
         sketches: SKETCH rows of live objects, ascending by object id; an object without a sketch may hold any stream. A
-            row belongs to the live object of its id, and so of its size. Older releases without sketches drop all rows.
+            row belongs to the live object of its id, and so of its size.
         released: RELEASED rows, ascending by stream id: streams that the newest session may not commit, because another
             node takes over their range of this index. A new session begins without any.
         times: TIME_RECORD rows of the commits since the node's checkpoint, ascending by commit; some may be missing.
-            Older releases without such rows drop them all.
         numbers: WRITER_NUMBER rows of these commits, ascending by commit. A row of `NO_STREAM` means that some rows are
             missing.
         emptied: `next_order_id` after the last commit that left no live object; 0 = there was none.

@@ -222,7 +222,7 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class WriteResult:
     """The outcome of a write, and the stored version that was read last.
 
     Args:
@@ -274,7 +274,7 @@ class ConditionalWriter:
         self.value_size_bytes_max = value_size_bytes_max
         self._quotes = if_match_quotes
 
-    def write(self, store_key: str, value: bytes | None, base: Version | None, *, final: bool = False) -> Settled:
+    def write(self, store_key: str, value: bytes | None, base: Version | None, *, final: bool = False) -> WriteResult:
         """Replace `base` (None: a missing key) by a value, or by a tombstone if `value` is None. Usually one request.
 
         Raises:
@@ -366,7 +366,7 @@ class _Write:
         self._undecided = False  # the last copy was answered, but not with its outcome
         self._error: AccelError | None = None
 
-    def settle(self) -> Settled:
+    def settle(self) -> WriteResult:
         for attempt in range(self._writer.backoff.settings.settle_attempts):
             if attempt:  # not by `backoff.attempts`, so that the usual single attempt has no overhead
                 self._writer.backoff.pause(attempt)
@@ -384,7 +384,7 @@ class _Write:
     def _may_be_written(self) -> bool:
         return self._reply_lost or self._undecided
 
-    def _send(self) -> Settled | None:
+    def _send(self) -> WriteResult | None:
         try:
             etag = self._writer.send(self._store_key, self._body, self._base)
         except PreconditionFailed as error:
@@ -397,7 +397,7 @@ class _Write:
             return self._written(etag)
         return None
 
-    def _look(self) -> Settled | None:
+    def _look(self) -> WriteResult | None:
         stored = self._writer.read_surely(self._store_key)
         if self._is_unchanged(stored):
             self._undecided = False  # an answered request has ended: it did not write, and will not
@@ -408,24 +408,24 @@ class _Write:
         if stored.version.nonce == self._new.version.nonce:
             return self._written(stored.version.etag)
         if nonce == self._new.version.nonce:
-            return Settled(Outcome.WRITTEN, stored, self._new.version)
-        return self._unknown(stored) if nonce is None else Settled(Outcome.LOST, stored)
+            return WriteResult(Outcome.WRITTEN, stored, self._new.version)
+        return self._unknown(stored) if nonce is None else WriteResult(Outcome.LOST, stored)
 
     def _is_unchanged(self, stored: Stored | None) -> bool:
         if stored is None or self._base is None:
             return stored is None and self._base is None
         return stored.version.nonce == self._base.nonce
 
-    def _written(self, etag: str) -> Settled:
+    def _written(self, etag: str) -> WriteResult:
         version = replace(self._new.version, etag=etag)
-        return Settled(Outcome.WRITTEN, Stored(self._new.value, version), version)
+        return WriteResult(Outcome.WRITTEN, Stored(self._new.value, version), version)
 
-    def _unknown(self, stored: Stored | None) -> Settled:
+    def _unknown(self, stored: Stored | None) -> WriteResult:
         if self._may_be_written:
-            return Settled(Outcome.AMBIGUOUS, stored, cause=self._error)
-        return Settled(Outcome.LOST, stored)
+            return WriteResult(Outcome.AMBIGUOUS, stored, cause=self._error)
+        return WriteResult(Outcome.LOST, stored)
 
-    def _give_up(self) -> Settled:
+    def _give_up(self) -> WriteResult:
         if self._reply_lost or self._error is None:
             return _unsettled(self._error)
         if isinstance(self._error, PreconditionFailed):
@@ -437,5 +437,5 @@ class _Write:
         raise self._error
 
 
-def _unsettled(cause: AccelError | None) -> Settled:
-    return Settled(Outcome.AMBIGUOUS, None, cause=cause, is_current_known=False)
+def _unsettled(cause: AccelError | None) -> WriteResult:
+    return WriteResult(Outcome.AMBIGUOUS, None, cause=cause, is_current_known=False)

@@ -73,7 +73,7 @@ from loaders.errors import (
     TableMissing,
 )
 from loaders.shared_loads import Flight, SharedLoads
-from loaders.tables.conditional_write import SEQUENCE_JUMP, Outcome, Settled, Stored, sequence_beyond
+from loaders.tables.conditional_write import SEQUENCE_JUMP, Outcome, Stored, WriteResult, sequence_beyond
 from loaders.tables.records import Codec
 from loaders.tables.tables import Table
 from loaders.versions import NONCE_SIZE_BYTES, UNKNOWN_ETAG, Entry, Version, Versioned
@@ -314,7 +314,7 @@ class TypedKey(Generic[T]):
         ticket = self._ticket()
         # If a record from memory is out of date, that is not a race: no pause follows.
         attempt, pauses_from = 0, 1 if now is None else 2
-        doubtful: Settled | None = None
+        doubtful: WriteResult | None = None
         try:
             for left in reversed(range(self._attempts)):
                 attempt += 1
@@ -479,7 +479,7 @@ class TypedKey(Generic[T]):
             raise DataExists(self.table_name, self.key, f"expected no value, found {_described(settled)}")
         return self._version(settled)
 
-    def _create(self, data: bytes, *, final: bool) -> Settled:
+    def _create(self, data: bytes, *, final: bool) -> WriteResult:
         self._table.check_exists()
         base: Version | None = None
         for attempt in range(1, self._attempts + 1):
@@ -511,7 +511,7 @@ class TypedKey(Generic[T]):
             stored = settled.current
         raise self._others_were_faster(stored)
 
-    def _delete(self, version: Version) -> Settled:
+    def _delete(self, version: Version) -> WriteResult:
         settled = self._send(None, version)
         if settled.is_gone and settled.current is None:
             self._table.check_exists()
@@ -519,15 +519,15 @@ class TypedKey(Generic[T]):
             self._version(settled)
         return settled
 
-    def _send(self, data: bytes | None, base: Version | None, *, final: bool = False) -> Settled:
+    def _send(self, data: bytes | None, base: Version | None, *, final: bool = False) -> WriteResult:
         store_key = self._table.store_key(self.key)
         if base is not None and base.final:
             raise ValueError(f"{self.where}: expected a value that is not final, found a final one")
         if base is not None and base.etag == UNKNOWN_ETAG:
-            return Settled(Outcome.LOST, self._writer.read(store_key))
+            return WriteResult(Outcome.LOST, self._writer.read(store_key))
         return self._writer.write(store_key, data, base, final=final)
 
-    def _version(self, settled: Settled) -> Version:
+    def _version(self, settled: WriteResult) -> Version:
         if settled.version is None:
             raise self._ambiguous(settled) from settled.cause
         return settled.version
@@ -538,7 +538,7 @@ class TypedKey(Generic[T]):
             raise self._not_found()
         return now
 
-    def _lost(self, version: Version, settled: Settled) -> NoReturn:
+    def _lost(self, version: Version, settled: WriteResult) -> NoReturn:
         if settled.current is None:
             self._table.check_exists()
         detail = f"expected version {version.sequence} ({version.nonce.hex()}), found {_described(settled)}"
@@ -549,7 +549,7 @@ class TypedKey(Generic[T]):
     def _not_found(self) -> DataNotFound:
         return DataNotFound(self.table_name, self.key, "expected a value, found none")
 
-    def _ambiguous(self, settled: Settled) -> AmbiguousWrite:
+    def _ambiguous(self, settled: WriteResult) -> AmbiguousWrite:
         detail = "the reply was lost, and the stored value does not show whether it was written"
         return AmbiguousWrite(self.table_name, self.key, f"{detail}: {_described(settled)}")
 
@@ -589,7 +589,7 @@ def raw_key(table: Table, key: str, *, is_final: Callable[[bytes], bool] = never
     return TypedKey(table, key, BYTES, is_final=is_final)
 
 
-def _described(settled: Settled) -> str:
+def _described(settled: WriteResult) -> str:
     if not settled.is_current_known:
         return "it cannot be read"
     if settled.current is None:

@@ -54,7 +54,7 @@ def _stale_ends(self: session.StreamEnds, *_: object) -> session.StreamEnds:
     return self
 
 
-def _mine_whatever_it_says(self: Any) -> conditional_write.Settled | None:
+def _mine_whatever_it_says(self: Any) -> conditional_write.WriteResult | None:
     """What stands at a key after a reply was lost is taken for what was written, whoever wrote it."""
     stands = self._writer.read_surely(self._store_key)
     if self._is_unchanged(stands):
