@@ -38,14 +38,13 @@ Rows of real lists take several bytes each; if they take less than the bound, th
 
 All integers are big endian, and all sums wrap at 64 bits, so columns of all int64 values can be stored. A reader finds
 its fields by name, in any order. **A field that the reader does not know is refused**: a newer release wrote it, and
-writing the rows back would lose it. A missing field is filled with the reader's default for it; without a default the
-bytes are corrupt. An example, byte by byte: docs/reference/catalog-records.md, "Example record".
+writing the rows back would lose it. Bytes with a missing field are corrupt. An example, byte by byte:
+docs/reference/catalog-records.md, "Example record".
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -140,7 +139,6 @@ def unpack_columns(
     where: str,
     *,
     rows_max: int = ROWS_MAX,
-    defaults: Mapping[str, int] | None = None,
 ) -> NDArray[np.void]:
     """The rows in these bytes, with the fields of a given type.
 
@@ -152,10 +150,9 @@ def unpack_columns(
         dtype: the fields that the caller knows, all ``<i8``.
         where: the place, for errors.
         rows_max: more rows than this are refused before they are unpacked.
-        defaults: values of fields that bytes of older releases do not have.
 
     Raises:
-        CorruptObject: damage, too many rows, or a field that is missing and has no default.
+        CorruptObject: damage, too many rows, or a field that is missing.
         FormatTooNew: a newer form, or a field that the caller does not know.
         ValueError: a type with a field that is not ``<i8``, or whose name is not 1 to 63 ASCII characters.
 
@@ -166,12 +163,12 @@ def unpack_columns(
     unknown = sorted(set(found_names) - set(names))
     if unknown:
         raise FormatTooNew(f"{where}: expected columns among {', '.join(names)}, found also {', '.join(unknown)}")
-    missing = sorted(set(names) - set(found_names) - set(defaults or ()))
+    missing = sorted(set(names) - set(found_names))
     if missing:
         raise _corrupt(where, data, f"columns {', '.join(names)}", f"none named {', '.join(missing)}")
     rows = np.empty(len(stored), dtype=dtype)
     for name in names:
-        rows[name] = stored[name] if name in found_names else (defaults or {})[name]
+        rows[name] = stored[name]
     return rows
 
 
