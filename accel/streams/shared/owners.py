@@ -348,3 +348,9 @@ def _renew_again(registration: ref[Registration], stopped: Event, pause: Callabl
 
 _HERE: Final[WeakValueDictionary[bytes, Registration]] = WeakValueDictionary()
 """The registrations of this process, by token."""
+
+
+def is_registered_here(owner: Owner) -> bool:
+    """Whether an owner is a registration of this process."""
+    here = _HERE.get(owner.token)
+    return here is not None and here.is_here

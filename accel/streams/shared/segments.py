@@ -38,7 +38,7 @@ from accel.streams.shared.forwarding import (
     ForwardingClient,
     Status,
 )
-from accel.streams.shared.owners import _HERE, Owner, OwnersTable
+from accel.streams.shared.owners import Owner, OwnersTable, is_registered_here
 from accel.streams.writer_numbers import (
     EventLostError,
     NumberedEvents,
@@ -295,7 +295,7 @@ class SharedSegments:
         return True
 
     def _unreachable(self, node_id: int, owner: Owner | None, segments: str) -> OwnerUnreachable:
-        is_here = owner is not None and (here := _HERE.get(owner.token)) is not None and here.is_here
+        is_here = owner is not None and is_registered_here(owner)
         if is_here and self.own.system.timer() >= self._collects_seconds:
             self._collects_pause *= 2
             self._collects_seconds = self.own.system.timer() + self._collects_pause
