@@ -20,12 +20,12 @@ from loaders.errors import (
 from loaders.store import ALWAYS, IfMatch, MemoryStore
 from loaders.store.decorated import WRITES, DecoratedStore, StoreCall
 from loaders.tables import RetrySettings, Tables
-from tests.loaders.tables.worlds import ByteTables, Recorder, World, new_nonce, no_sleep
+from tests.loaders.tables.worlds import Between, ByteTables, Recorder, World, new_nonce, no_sleep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from loaders.store import Body, Condition
+    from loaders.store import Body, Condition, ObjectStore
     from loaders.store.base import DeleteFailures
 
 Answer = TypeVar("Answer")
@@ -36,7 +36,7 @@ SHORT = RetrySettings(attempts=3, settle_attempts=3)
 class DeniedFrom(DecoratedStore):
     """Denies every request from number `first` on."""
 
-    def __init__(self, world: World, first: int, faults: FaultStore | None = None) -> None:
+    def __init__(self, world: World, first: int, faults: ObjectStore | None = None) -> None:
         super().__init__(faults or world.store)
         self._left = first
 
@@ -123,6 +123,21 @@ def test_after_a_doubtful_attempt_a_failed_repetition_is_ambiguous_too(memory: W
     unlucky = memory.unlucky(Fault.LOST_REPLY, *[Fault.CONFLICT] * 8, third=ten_others)
     with pytest.raises(AmbiguousWrite):
         unlucky.table("t").change("k", lambda _: b"mine")
+
+
+def test_a_doubtful_attempt_stays_in_doubt_if_the_read_after_it_fails(memory: World) -> None:
+    table = memory.table()
+    table.create("k", b"1")
+
+    def ten_others() -> None:
+        for _ in range(10):
+            table.change("k", lambda old: (old or b"") + b".")
+
+    lost = Between(faulty(memory, Fault.LOST_REPLY), ten_others)
+    requests = 3  # the read, the write, and the read that does not settle it
+    with pytest.raises(AmbiguousWrite) as caught:
+        memory.tables(DeniedFrom(memory, requests, lost)).table("t").change("k", lambda _: b"mine")
+    assert isinstance(caught.value.__cause__, AccessDenied)
 
 
 def test_attempts_are_bounded_and_the_last_state_comes_with_the_error(memory: World) -> None:
