@@ -41,8 +41,7 @@ from range_index.node_index import NodeIndex
 from range_index.object_ranges import ObjectRanges
 from range_index.range_chunk import RangeChunk
 from range_index.runs import require
-from range_index.stream_view import NO_HOLES, Entry, LiveView, Rows, StreamView
-from range_index.view_bounds import ViewBounds
+from range_index.stream_view import NO_HOLES, Entry, LiveView, Rows, StreamView, ViewBounds
 
 
 @dataclass(frozen=True, slots=True)

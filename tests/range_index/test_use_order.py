@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from range_index.view_bounds import UseOrder
+from range_index.stream_view import UseOrder
 
 Thing = tuple[int, int]
 things = st.tuples(st.integers(0, 2), st.integers(0, 9))
