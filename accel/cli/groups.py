@@ -22,12 +22,10 @@ class LazyCommand(NamedTuple):
     Args:
         place: module and name, as in an entry point: ``package.module:name``.
         short_help: one line, the same as the command's own.
-        is_hidden: whether a list of commands omits it.
     """
 
     place: str
     short_help: str
-    is_hidden: bool = False
 
     def load(self) -> click.Command:
         """The command itself; imports its module."""
@@ -142,11 +140,7 @@ class CommandGroup(click.Group):
 
     def _short_help(self, ctx: click.Context, name: str, width: int) -> str | None:
         lazy = self.lazy.get(name)
-        command = (
-            self.get_command(ctx, name)
-            if lazy is None
-            else click.Command(name, help=lazy.short_help, hidden=lazy.is_hidden)
-        )
+        command = self.get_command(ctx, name) if lazy is None else click.Command(name, help=lazy.short_help)
         return None if command is None or command.hidden else command.get_short_help_str(width)
 
 

@@ -157,9 +157,6 @@ def _share(ctx: click.Context, argument: click.Argument, left: list[str]) -> Any
     return None
 
 
-_OUTPUT = "accel.output"
-
-
 class _Parsed(click.ParamType[Any]):
     """A parameter that one of Accel's functions parses; its ValueError is the message for the user.
 
@@ -304,8 +301,8 @@ _LOG_FORMAT = option(
 _S3_OPTIONS = ("endpoint_url", "profile", "region", "no_sign_request", "client")
 
 
-def s3_options(command: Command) -> Command:
-    """The store as it was named, or None -> ``store``; and how to reach it -> ``settings``."""
+def store_options(command: Command) -> Command:
+    """Which store and how to reach it, and all of `output_options` -> ``store`` and ``output``."""
 
     @option("--store", metavar="URL", help="The store of the objects: s3://bucket/prefix, or bucket/prefix.")
     @option("--endpoint-url", metavar="URL", help="An S3 endpoint other than AWS, with http:// or https://.")
@@ -320,24 +317,13 @@ def s3_options(command: Command) -> Command:
         help="S3 client.",
     )
     @click.argument(_URL, metavar="[URL]", required=False)
+    @output_options
     @functools.wraps(command)
-    def wrapped(*args: Any, **others: Any) -> Any:
+    def wrapped(*args: Any, store: str | None, output: Output, **others: Any) -> Any:
         try:
             settings = StoreSettings(**{name: others.pop(name) for name in _S3_OPTIONS})
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint="'--endpoint-url'") from error
-        return command(*args, settings=settings, **others)
-
-    return wrapped  # type: ignore[return-value]  # likewise
-
-
-def store_options(command: Command) -> Command:
-    """Which store and how to reach it, and all of `output_options` -> ``store`` and ``output``."""
-
-    @s3_options
-    @output_options
-    @functools.wraps(command)
-    def wrapped(*args: Any, store: str | None, settings: StoreSettings, output: Output, **others: Any) -> Any:
         return command(*args, store=StoreChoice(store, settings, output), output=output, **others)
 
     return wrapped  # type: ignore[return-value]  # likewise

@@ -12,9 +12,9 @@ from accel.cli.main import main
 def test_the_list_says_of_a_command_what_it_says_itself() -> None:
     assert isinstance(main, CommandGroup)
     assert main.lazy
-    said = {name: (lazy.short_help, lazy.is_hidden) for name, lazy in main.lazy.items()}
+    said = {name: lazy.short_help for name, lazy in main.lazy.items()}
     loaded = {name: lazy.load() for name, lazy in main.lazy.items()}
-    assert said == {name: (each.get_short_help_str(limit=200), each.hidden) for name, each in loaded.items()}
+    assert said == {name: each.get_short_help_str(limit=200) for name, each in loaded.items()}
 
 
 def test_a_lazy_command_is_listed_unloaded_and_run_once_loaded() -> None:
