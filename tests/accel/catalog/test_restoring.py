@@ -16,6 +16,7 @@ from accel.catalog.collect import collect, plan_collection
 from accel.catalog.records import NodeDirectory
 from accel.catalog.undo import IDS_PASSED_OVER, RestoreReport, plan_restored, restored
 from accel.catalog.verify import Verdict, verify
+from accel.catalog.writer import IDS_AHEAD
 from accel.errors import CatalogDamaged, CatalogWentBack, CommitRefused, SessionFenced
 from loaders.hints import write_pack
 from loaders.layout import HintKind, hint_root_key
@@ -217,7 +218,7 @@ def test_a_counter_that_is_gone_is_made_above_all_ids() -> None:
     with world.open() as catalog:
         counter = catalog.parts.keys.object_ids().read()
         assert counter is not None
-        assert counter.value == max(world.later) + 3 + IDS_PASSED_OVER
+        assert counter.value == max(world.later) + 1 + IDS_AHEAD + IDS_PASSED_OVER
         assert verify(catalog).outcome is Verdict.CLEAN
 
 
