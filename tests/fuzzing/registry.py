@@ -34,6 +34,7 @@ _REASONS: Mapping[str, tuple[str, ...]] = {
         "accel.streams.connection:Connection.open_reader",
         "accel.streams.shared.segments:Forwarding.open",
         "accel.streams.groups:ReaderGroup.open",
+        "accel.streams.segments_host:Lanes.open",
         "accel.streams.segments_host:ObjectSegments.open_segments",
         "accel.streams.time_index:SegmentTimeIndex.open",
         "accel.lookup.engine:Engine.open",
