@@ -21,19 +21,19 @@ MODULE_LINES_MIN = 60
 SMALL_MODULES_MAX = 20
 FUNCTION_LINES_MAX = 70
 BUDGET = {
-    "code lines": 62_434,
-    "code lines without benchmarks and optional rooms": 57_531,
-    "files outside tests": 346,
-    "circles of imports": 3,
+    "code lines": 58_260,
+    "code lines without benchmarks and optional rooms": 51_800,
+    "files outside tests": 301,
+    "circles of imports": 0,
     "arrows that run up": 0,
-    "commands": 47,
-    "settings: classes": 18,
-    "settings: fields": 164,
-    "names of accel.__all__": 61,
-    "lines of tests": 111_400,
-    "decision records": 62,
-    "words of decision records": 26_081,
-    "words of the changelog": 7_281,
+    "commands": 46,
+    "settings: classes": 14,
+    "settings: fields": 132,
+    "names of accel.__all__": 59,
+    "lines of tests": 109_650,
+    "decision records": 20,
+    "words of decision records": 9_000,
+    "words of the changelog": 202,
 }
 """The largest figures of the tree, as `python -m tests.budget` counts them. They only fall: who takes something away
 lowers them. A change that raises one says in its message what the project gets for it."""
