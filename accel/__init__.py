@@ -6,7 +6,8 @@
     with ReadAccelerator(StaticImages(image), open_store("s3://bucket")) as accelerator:
         answer = accelerator.get_objects(stream_id=420000, start=1000, end=1600, limit=4)
 
-These are the names that most users need; others are imported from their modules, such as errors from `accel.errors`.
+These are the names that most users need; others are imported from their modules. Here are the six errors that a caller
+handles differently; all errors are in `accel.errors`.
 Start with `ReadAccelerator`; README.md has a tour, docs/explanation/lookup.md the reasons. Names other than errors are
 loaded on first use, with their dependencies: a program that pushes images loads nothing of the catalog, histories or
 streams.
@@ -16,35 +17,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from accel.errors import (
-    AccelError,
-    CommitRefused,
-    CorruptObject,
-    HistoryError,
-    IllegalState,
-    ImageRefused,
     ImageTooOld,
-    InvalidRequest,
-    NotInHistory,
-    ObjectLost,
-    OffsetBeyondEnd,
-    OperationNotAllowed,
-    PositionBeyondEnd,
     PositionTruncated,
-    ReaderReplaced,
     SessionFenced,
     StillPending,
-    StoreError,
-    StoreUnavailable,
     StreamDeleted,
     UnknownStream,
 )
 
 if TYPE_CHECKING:
-    from accel.catalog import CatalogSettings, NodeWriter, ObjectCatalog
+    from accel.catalog import CatalogSettings, ObjectCatalog
     from accel.history.rules.configuration import RetentionPolicy, StreamConfiguration
     from accel.history.store import Stream, StreamStore
     from accel.image import MetadataImage, ObjectRef
-    from accel.image_source import ImageSource, PolledImages, StaticImages, load_image_file
+    from accel.image_source import PolledImages, StaticImages, load_image_file
     from accel.lookup.accelerator import ReadAccelerator
     from accel.lookup.answer import Answer, Ending, Request
     from accel.lookup.async_accelerator import AsyncReadAccelerator
@@ -65,7 +51,6 @@ if TYPE_CHECKING:
     from loaders.tables import FormatRecord
 
 __all__ = [
-    "AccelError",
     "Answer",
     "AsyncConnection",
     "AsyncGroupReader",
@@ -73,36 +58,22 @@ __all__ = [
     "AsyncStreamReader",
     "AsyncStreamWriter",
     "CatalogSettings",
-    "CommitRefused",
     "Connection",
     "ConnectionSettings",
-    "CorruptObject",
     "Ending",
     "Event",
     "FormatRecord",
     "GroupReader",
-    "HistoryError",
-    "IllegalState",
-    "ImageRefused",
-    "ImageSource",
     "ImageTooOld",
-    "InvalidRequest",
     "MetadataImage",
-    "NodeWriter",
-    "NotInHistory",
     "ObjectCatalog",
-    "ObjectLost",
     "ObjectRef",
     "ObjectSegmentSource",
     "ObjectSegments",
-    "OffsetBeyondEnd",
-    "OperationNotAllowed",
     "PolledImages",
-    "PositionBeyondEnd",
     "PositionTruncated",
     "ReadAccelerator",
     "ReaderGroup",
-    "ReaderReplaced",
     "ReaderSettings",
     "Request",
     "RetentionPolicy",
@@ -110,9 +81,7 @@ __all__ = [
     "Settings",
     "StaticImages",
     "StillPending",
-    "StoreError",
     "StoreSettings",
-    "StoreUnavailable",
     "Stream",
     "StreamConfiguration",
     "StreamDeleted",
@@ -126,46 +95,32 @@ __all__ = [
     "open_store",
 ]
 
-_LOADED_WHEN_ASKED_FOR = {
-    "Answer": "accel.lookup.answer",
-    "AsyncConnection": "accel.streams.connection",
-    "AsyncGroupReader": "accel.streams.aio",
-    "AsyncReadAccelerator": "accel.lookup.async_accelerator",
-    "AsyncStreamReader": "accel.streams.aio",
-    "AsyncStreamWriter": "accel.streams.aio",
-    "CatalogSettings": "accel.catalog",
-    "Connection": "accel.streams.connection",
-    "ConnectionSettings": "accel.streams.settings",
-    "Ending": "accel.lookup.answer",
-    "Event": "accel.streams.rules.events",
-    "FormatRecord": "loaders.tables",
-    "GroupReader": "accel.streams.group_readers",
-    "ImageSource": "accel.image_source",
-    "MetadataImage": "accel.image",
-    "NodeWriter": "accel.catalog",
-    "ObjectCatalog": "accel.catalog",
-    "ObjectRef": "accel.image",
-    "ObjectSegmentSource": "accel.streams.segment_source",
-    "ObjectSegments": "accel.streams.segments_host",
-    "PolledImages": "accel.image_source",
-    "ReadAccelerator": "accel.lookup.accelerator",
-    "ReaderGroup": "accel.streams.groups",
-    "ReaderSettings": "accel.streams.rules.settings",
-    "Request": "accel.lookup.answer",
-    "RetentionPolicy": "accel.history.rules.configuration",
-    "Settings": "accel.settings",
-    "StaticImages": "accel.image_source",
-    "StoreSettings": "loaders.store",
-    "Stream": "accel.history.store",
-    "StreamConfiguration": "accel.history.rules.configuration",
-    "StreamReader": "accel.streams.reader",
-    "StreamStore": "accel.history.store",
-    "StreamWriter": "accel.streams.writer",
-    "accelerate": "accel.lookup.shadow",
-    "connect": "accel.streams.connection",
-    "load_image_file": "accel.image_source",
-    "open_store": "loaders.store",
+_MODULES = {
+    "accel.catalog": "CatalogSettings ObjectCatalog",
+    "accel.history.rules.configuration": "RetentionPolicy StreamConfiguration",
+    "accel.history.store": "Stream StreamStore",
+    "accel.image": "MetadataImage ObjectRef",
+    "accel.image_source": "PolledImages StaticImages load_image_file",
+    "accel.lookup.accelerator": "ReadAccelerator",
+    "accel.lookup.answer": "Answer Ending Request",
+    "accel.lookup.async_accelerator": "AsyncReadAccelerator",
+    "accel.lookup.shadow": "accelerate",
+    "accel.settings": "Settings",
+    "accel.streams.aio": "AsyncGroupReader AsyncStreamReader AsyncStreamWriter",
+    "accel.streams.connection": "AsyncConnection Connection connect",
+    "accel.streams.group_readers": "GroupReader",
+    "accel.streams.groups": "ReaderGroup",
+    "accel.streams.reader": "StreamReader",
+    "accel.streams.rules.events": "Event",
+    "accel.streams.rules.settings": "ReaderSettings",
+    "accel.streams.segment_source": "ObjectSegmentSource",
+    "accel.streams.segments_host": "ObjectSegments",
+    "accel.streams.settings": "ConnectionSettings",
+    "accel.streams.writer": "StreamWriter",
+    "loaders.store": "StoreSettings open_store",
+    "loaders.tables": "FormatRecord",
 }
+_LOADED_WHEN_ASKED_FOR = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 if not TYPE_CHECKING:  # a type checker would otherwise accept any name as public
 

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 import accel
 from accel import MetadataImage, StaticImages
-from accel.errors import KeyMissing, StoreUnavailable
+from accel.errors import InvalidRequest, KeyMissing, StoreUnavailable
 from accel.image import ImageVersion
 from accel.metrics import AccelCollector
 from accel.streams.group_readers import GroupReaderStats
@@ -45,7 +45,7 @@ def test_lookups_are_told_by_ending_and_add_up() -> None:
         one.get_objects(STREAM, 5, 12)
         one.get_objects(STREAM, 195, 240)
         one.get_objects(STREAM, 5, limit=2)
-        with pytest.raises(accel.InvalidRequest):
+        with pytest.raises(InvalidRequest):
             one.get_objects(STREAM, 9, 3)
         told, stats = scraped(AccelCollector(one, store)), one.stats().lookups
     by_ending = {name: told[f'accel_lookups_total{{ending="{name}"}}'] for name in ("limit", "end", "hole", "failed")}

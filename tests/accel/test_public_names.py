@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import accel
-from accel.catalog import CatalogSettings, NodeWriter, ObjectCatalog
+from accel.catalog import CatalogSettings, ObjectCatalog
 from accel.history.rules.configuration import StreamConfiguration
 from accel.history.store import StreamStore
 from loaders.tables import FormatRecord
@@ -24,7 +24,7 @@ def test_the_catalog_is_loaded_when_it_is_first_asked_for() -> None:
 
 
 def test_it_is_the_same_wherever_it_is_imported_from() -> None:
-    assert (accel.ObjectCatalog, accel.NodeWriter) == (ObjectCatalog, NodeWriter)
+    assert accel.ObjectCatalog is ObjectCatalog
     assert (accel.CatalogSettings, accel.FormatRecord) == (CatalogSettings, FormatRecord)
     assert (accel.StreamStore, accel.StreamConfiguration) == (StreamStore, StreamConfiguration)
 

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from accel import InvalidRequest, MetadataImage, ReadAccelerator, Settings, StaticImages
-from accel.errors import InconsistentAnswer
+from accel import MetadataImage, ReadAccelerator, Settings, StaticImages
+from accel.errors import InconsistentAnswer, InvalidRequest
 from accel.lookup.answer import Kind
 from loaders.layout import ObjectLayout
 from loaders.store import MemoryStore

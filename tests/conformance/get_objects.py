@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from accel import Answer, InvalidRequest, MetadataImage, ReadAccelerator, Settings, StaticImages, StillPending
-from accel.errors import InconsistentAnswer
+from accel import Answer, MetadataImage, ReadAccelerator, Settings, StaticImages, StillPending
+from accel.errors import InconsistentAnswer, InvalidRequest
 from accel.lookup.answer import check_ranges
 from loaders.layout import ObjectLayout
 from loaders.object_ref import ObjectRef

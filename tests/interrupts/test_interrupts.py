@@ -10,7 +10,8 @@ from random import Random
 import pytest
 
 import accel
-from accel import IllegalState, ObjectCatalog, ReadAccelerator
+from accel import ObjectCatalog, ReadAccelerator
+from accel.errors import IllegalState
 from tests.examples import examples
 from tests.interrupts.rows import ELSEWHERE, END, OBJECTS, ROWS, STREAM, Row, filled
 from tests.interrupts.signals import Limit, Place, guarded, interrupted, places, raising

@@ -13,19 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accel import (
-    Ending,
-    ImageRefused,
-    InvalidRequest,
-    MetadataImage,
-    ObjectLost,
-    ObjectRef,
-    ReadAccelerator,
-    Settings,
-    StaticImages,
-    StillPending,
-)
-from accel.errors import KeyMissing
+from accel import Ending, MetadataImage, ObjectRef, ReadAccelerator, Settings, StaticImages, StillPending
+from accel.errors import ImageRefused, InvalidRequest, KeyMissing, ObjectLost
 from accel.image import ImageVersion
 from accel.image_source import PolledImages
 from loaders.layout import ObjectLayout

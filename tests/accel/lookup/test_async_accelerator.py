@@ -8,16 +8,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from accel import (
-    AsyncReadAccelerator,
-    CorruptObject,
-    Ending,
-    MetadataImage,
-    ObjectLost,
-    Settings,
-    StaticImages,
-    StillPending,
-)
+from accel import AsyncReadAccelerator, Ending, MetadataImage, Settings, StaticImages, StillPending
+from accel.errors import CorruptObject, ObjectLost
 from accel.image import ImageVersion
 from loaders.layout import ObjectLayout
 from loaders.store import CountingStore

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accel import AsyncReadAccelerator, Ending, OffsetBeyondEnd, StaticImages, StillPending
+from accel import AsyncReadAccelerator, Ending, StaticImages, StillPending
+from accel.errors import OffsetBeyondEnd
 from accel.image import GivenUpRange, MetadataImage
 from accel.lookup.answer import Request
 from tests.accel.lookup.cluster import STREAM, accelerator, line_image, line_store, system

@@ -7,7 +7,8 @@ import pickle
 
 import pytest
 
-from accel import AsyncReadAccelerator, MetadataImage, ObjectLost, PolledImages, ReadAccelerator, StoreUnavailable
+from accel import AsyncReadAccelerator, MetadataImage, PolledImages, ReadAccelerator
+from accel.errors import ObjectLost, StoreUnavailable
 from accel.system import Components
 from loaders.layout import ObjectLayout
 from loaders.store import CountingStore

@@ -15,7 +15,6 @@ from accel import (
     Answer,
     AsyncReadAccelerator,
     Ending,
-    InvalidRequest,
     MetadataImage,
     ReadAccelerator,
     Request,
@@ -24,6 +23,7 @@ from accel import (
     UnknownStream,
     accelerate,
 )
+from accel.errors import InvalidRequest
 from accel.image import OPEN_END
 from loaders.store import CountingStore
 from tests.accel.lookup.cluster import STREAM, accelerator, line_image, line_store, system

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accel import AsyncReadAccelerator, Ending, InvalidRequest, MetadataImage, ObjectLost, ReadAccelerator, StaticImages
-from accel.errors import AccessDenied
+from accel import AsyncReadAccelerator, Ending, MetadataImage, ReadAccelerator, StaticImages
+from accel.errors import AccessDenied, InvalidRequest, ObjectLost
 from loaders.errors import KeyMissing
 from loaders.format import BlockIndex, LinkedObject, ObjectEncoder, RecordBatch, encode_composite
 from loaders.layout import ObjectLayout

@@ -416,7 +416,8 @@ def test_it_connects_to_an_endpoint(moto_endpoint: Endpoint, aws_environment: py
 
 
 def test_rare_names_come_from_the_package_too() -> None:
-    from accel import NotInHistory, RetentionPolicy  # noqa: PLC0415 - that is the test
+    from accel import RetentionPolicy  # noqa: PLC0415 - that is the test
+    from accel.errors import NotInHistory  # noqa: PLC0415 - that is the test
 
     assert (NotInHistory.__module__, RetentionPolicy.__module__) == (
         "accel.errors",

@@ -10,8 +10,8 @@ from threading import Event as Signal
 
 import pytest
 
-from accel import AsyncStreamReader, ObjectLost, ObjectSegmentSource, StreamReader, StreamWriter
-from accel.errors import AccelError, PositionTruncated, ReaderStalled
+from accel import AsyncStreamReader, ObjectSegmentSource, StreamReader, StreamWriter
+from accel.errors import AccelError, ObjectLost, PositionTruncated, ReaderStalled
 from accel.history.store import StreamStore
 from accel.streams.reader import ReaderStats
 from accel.streams.rules.events import Event, EventBatch
