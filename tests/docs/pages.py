@@ -90,3 +90,63 @@ def cost_text(*numbers: float) -> str:
 def _slug(heading: str) -> str:
     plain = re.sub(r"[`*]|\[([^\]]*)\]\([^)]*\)", r"\1", heading)
     return re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")
+
+
+_RECORDS = "\n".join(
+    page_named(each).read_text() for each in ("catalog-records", "events", "history-records", "tables")
+)
+_LISTED = ("at ", "bytes ", "epoch ", "stream id ")
+"""How listings begin that have one thing a row; other blocks of text are dumps and keys."""
+
+_DUMP_LINE = re.compile(r" *(?P<at>\d+)  (?P<bytes>[0-9a-f]+( [0-9a-f]+)*)(  .*)?")
+
+
+def section(heading: str) -> str:
+    """What stands under a heading."""
+    found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^##? |\Z)", _RECORDS, re.MULTILINE | re.DOTALL)
+    assert found, heading
+    return found[1]
+
+
+def cells(text: str) -> list[list[str]]:
+    """The rows of the tables in a text, without their heads."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    split = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    marks = [at for at, row in enumerate(split) if set(row[0]) == {"-"}]
+    return [row for at, row in enumerate(split) if at not in marks and at + 1 not in marks]
+
+
+def fields(text: str) -> list[list[str]]:
+    """The rows of the listings in a text, without their heads; columns begin where those of the head do."""
+    found = []
+    for block in block_texts(text, "text"):
+        head, *lines = block.splitlines()
+        starts = [column.start() for column in re.finditer(r"\S+(?: \S+)*", head)]
+        if head.startswith(_LISTED):
+            ends = [*starts[1:], None]
+            found += [[line[start:end].strip() for start, end in zip(starts, ends, strict=True)] for line in lines]
+    return found
+
+
+def block_texts(text: str, language: str = "") -> list[str]:
+    """The blocks of code of a language, or of none."""
+    return [match["text"] for match in _FENCE.finditer(text) if match["language"] == language]
+
+
+def code(text: str) -> list[str]:
+    """What stands in backticks."""
+    return re.findall(r"`([^`]+)`", text)
+
+
+def dumps(heading: str) -> list[bytes]:
+    """The bytes of a section's hexadecimal dumps; each line has to begin at the position that it names."""
+    found = []
+    for block in block_texts(section(heading)):
+        data = b""
+        for line in block.splitlines():
+            match = _DUMP_LINE.fullmatch(line)
+            assert match, line
+            assert int(match["at"]) == len(data), line
+            data += bytes.fromhex(match["bytes"])
+        found.append(data)
+    return found

@@ -15,67 +15,10 @@ from loaders.tables.columns import COLUMNS_MAX, ROWS_A_BYTE, ROWS_FREE, ROWS_MAX
 from loaders.tables.conditional_write import ENVELOPE_VERSION, VALUE_SIZE_BYTES_MAX, VALUE_START, Stored, encode_stored
 from loaders.tables.format_record import FORMAT_SIZE_BYTES_MAX
 from tests.accel.catalog.golden import golden_bytes
-from tests.docs.pages import page_named
+from tests.docs.pages import block_texts, cells, dumps, fields, page_named, section
 
 PAGE = page_named("catalog-records").read_text()
-PAGES = "\n".join([PAGE, *(page_named(each).read_text() for each in ("events", "history-records", "tables"))])
 FORMS = {each.name: each for each in records.ALL_FORMS}
-LISTED = ("at ", "bytes ", "epoch ", "stream id ")
-"""How listings begin that have one thing a row; other blocks of text are dumps and keys."""
-
-_BLOCK = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
-_DUMP_LINE = re.compile(r" *(?P<at>\d+)  (?P<bytes>[0-9a-f]+( [0-9a-f]+)*)(  .*)?")
-
-
-def section(heading: str) -> str:
-    """What stands under a heading."""
-    found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^##? |\Z)", PAGES, re.MULTILINE | re.DOTALL)
-    assert found, heading
-    return found[1]
-
-
-def cells(text: str) -> list[list[str]]:
-    """The rows of the tables in a text, without their heads."""
-    lines = [line for line in text.splitlines() if line.startswith("|")]
-    split = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    marks = [at for at, row in enumerate(split) if set(row[0]) == {"-"}]
-    return [row for at, row in enumerate(split) if at not in marks and at + 1 not in marks]
-
-
-def fields(text: str) -> list[list[str]]:
-    """The rows of the listings in a text, without their heads; columns begin where those of the head do."""
-    found = []
-    for block in block_texts(text, "text"):
-        head, *lines = block.splitlines()
-        starts = [column.start() for column in re.finditer(r"\S+(?: \S+)*", head)]
-        if head.startswith(LISTED):
-            ends = [*starts[1:], None]
-            found += [[line[start:end].strip() for start, end in zip(starts, ends, strict=True)] for line in lines]
-    return found
-
-
-def block_texts(text: str, language: str = "") -> list[str]:
-    """The blocks of code of a language, or of none."""
-    return [match["text"] for match in _BLOCK.finditer(text) if match["language"] == language]
-
-
-def code(text: str) -> list[str]:
-    """What stands in backticks."""
-    return re.findall(r"`([^`]+)`", text)
-
-
-def dumps(heading: str) -> list[bytes]:
-    """The bytes of a section's hexadecimal dumps; each line has to begin at the position that it names."""
-    found = []
-    for block in block_texts(section(heading)):
-        data = b""
-        for line in block.splitlines():
-            match = _DUMP_LINE.fullmatch(line)
-            assert match, line
-            assert int(match["at"]) == len(data), line
-            data += bytes.fromhex(match["bytes"])
-        found.append(data)
-    return found
 
 
 def test_the_record_in_full_is_a_golden_file_and_what_stands_in_its_frame() -> None:

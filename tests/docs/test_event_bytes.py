@@ -14,7 +14,7 @@ from accel.streams.rules.events import HEADER, MAGIC, WriterRun, decode_events, 
 from loaders.errors import CorruptObject
 from loaders.format import RecordBatch
 from loaders.layout import merging_key, number_table_key, time_part_key, transaction_key
-from tests.docs.test_bytes import code, dumps, fields, section
+from tests.docs.pages import code, dumps, fields, section
 from tests.docs.test_history_bytes import tables
 
 HEADING = "Events"

@@ -12,8 +12,7 @@ from accel.history.store import keys
 from loaders.layout import TABLES_PREFIX, table_folder, value_key
 from range_index.epoch_times import Block, BlockKind
 from tests.accel.history.records.golden import golden_bytes
-from tests.docs.pages import page_named
-from tests.docs.test_bytes import code, dumps, fields, section
+from tests.docs.pages import code, dumps, fields, page_named, section
 
 TEXT = page_named("history-records").read_text()
 FORMS = {form.name: form for form in ALL_FORMS}

@@ -9,7 +9,7 @@ from accel.streams.rules.routing import key_position
 from accel.streams.rules.transaction_data import HEADER, decode_transaction, encode_transaction
 from accel.streams.uploads import MERGE_INTENT
 from loaders.layout import merging_key, transaction_key
-from tests.docs.test_bytes import dumps, fields, section
+from tests.docs.pages import dumps, fields, section
 
 HEADING = "Data of a transaction"
 TEXT = section(HEADING)

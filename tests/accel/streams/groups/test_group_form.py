@@ -20,7 +20,7 @@ from loaders.tables.columns import pack_columns
 from loaders.tables.records import FormRegistry, form_of
 from tests.accel.history.store.bench import Bench
 from tests.accel.streams.groups.states import CREATED_MS, cut, group, segment
-from tests.docs.test_bytes import section
+from tests.docs.pages import section
 from tests.examples import examples
 
 FOLDER = Path(__file__).parents[3] / "data" / "reader_group"

@@ -9,7 +9,7 @@ from loaders.layout import time_part_key
 from loaders.store import MemoryStore
 from range_index.segment_times import NO_TOKEN, RECORD_SIZE_BYTES
 from tests.accel.streams.times.indexes import Source, open_index
-from tests.docs.test_bytes import block_texts, fields, section
+from tests.docs.pages import block_texts, fields, section
 
 HEADING = "The time index of a segment"
 TEXT = section(HEADING)
