@@ -1,94 +1,114 @@
-"""The bytes in docs/reference/catalog-records.md and tables.md are those of the code."""
+"""Bytes, keys and bounds that pages of docs/reference show are those of the code and of the golden files."""
 
 from __future__ import annotations
 
 import re
+from uuid import UUID
 
 import numpy as np
+import pytest
 import zstandard
 
-from accel.catalog import keys, records
-from accel.catalog.keys import shard_key
-from accel.catalog.stream_shards import shard_of, shards_of
+from accel.catalog import keys as catalog_keys
+from accel.catalog import records
+from accel.history.records import ALL_FORMS
+from accel.history.rules.configuration import OffsetUnit
+from accel.history.rules.transactions import COMMITTED_AT_ONCE_MAX
+from accel.history.store import keys
+from accel.streams.rules.events import WriterRun, decode_events, encode_events, run_of
+from accel.streams.rules.routing import key_position
+from accel.streams.rules.transaction_data import TransactionEvents, encode_transaction
+from loaders.errors import CorruptObject
+from loaders.format import RecordBatch
+from loaders.layout import merging_key, number_table_key, time_part_key, transaction_key
 from loaders.tables import Version
 from loaders.tables.columns import COLUMNS_MAX, ROWS_A_BYTE, ROWS_FREE, ROWS_MAX, WINDOW_SIZE_BYTES_MAX
-from loaders.tables.conditional_write import ENVELOPE_VERSION, VALUE_SIZE_BYTES_MAX, VALUE_START, Stored, encode_stored
+from loaders.tables.conditional_write import VALUE_SIZE_BYTES_MAX, Stored, encode_stored
 from loaders.tables.format_record import FORMAT_SIZE_BYTES_MAX
+from range_index.epoch_times import Block, BlockKind
 from tests.accel.catalog.golden import golden_bytes
-from tests.docs.pages import block_texts, cells, dumps, fields, page_named, section
+from tests.docs.pages import block_texts, cells, code, dumps, section
 
-PAGE = page_named("catalog-records").read_text()
-FORMS = {each.name: each for each in records.ALL_FORMS}
+RUN = WriterRun(UUID("00112233-4455-6677-8899-aabbccddeeff").bytes, 40, 44, 38)
+PLAIN, NUMBERED = dumps("Events")
 
 
-def test_the_record_in_full_is_a_golden_file_and_what_stands_in_its_frame() -> None:
+def test_dumps_are_what_is_written_of_what_the_pages_name() -> None:
+    paid = [b"paid", b"", b"shipped"]
+    assert [encode_events(paid, 1_760_000_000_123, each) for each in (None, RUN)] == [PLAIN, NUMBERED]
+    positions = np.array([key_position(b"order-17"), key_position(b"order-18")])
+    assert [encode_transaction(TransactionEvents(positions, (b"paid", b"shipped")))] == dumps("Data of a transaction")
     record, unpacked = dumps("Example record")
     assert record == golden_bytes("node-checkpoint-1")
     frame = record[record.index(b"ACol") + 9 :]
     assert zstandard.ZstdDecompressor().decompress(frame, max_output_size=len(unpacked)) == unpacked
+    envelope = re.findall(r"^ *\d+  (\S+(?: \S+)*)", block_texts(section("Envelope"), "text")[-1], re.MULTILINE)
+    shown = b"".join(bytes(128) if each == "..." else bytes.fromhex(each) for each in envelope)
+    assert shown == encode_stored(Stored(b"hello", Version("", 1, bytes(range(1, 17)))), "words/greeting")
 
 
-def test_the_record_in_full_says_what_it_is_said_to_say() -> None:
-    found = records.CHECKPOINT.decode(dumps("Example record")[0], "docs/reference/catalog-records.md")
-    assert (found.node_id, found.order_id) == (7, 39)
-    assert found.ends["stream_id"].tolist() == [3, 17, 420_000]
-    assert found.ends["end"].tolist() == [130, 900, 8_589_934_592]
+@pytest.mark.parametrize(("unit", "ends"), [(OffsetUnit.RECORDS, [101, 102, 103]), (OffsetUnit.BYTES, [108, 112, 123])])
+def test_events_take_the_offsets_that_the_page_says_with_numbers_or_without(unit: OffsetUnit, ends: list[int]) -> None:
+    for data, run in ((PLAIN, None), (NUMBERED, (RUN, 1_760_000_000_123))):
+        batch = RecordBatch(7, 1, 100, ends[-1] - 100, data)
+        found, is_timed = decode_events(batch, segment_id=3, unit=unit)
+        assert ([each.next_offset for each in found], is_timed, run_of(batch)) == (ends, True, run)
+    other = RecordBatch(7, 1, 100, 5, b"AEv")
+    found, is_timed = decode_events(other, segment_id=3, unit=unit)
+    whole = [(each.offset, each.next_offset, each.value, each.payload) for each in found]
+    assert (whole, is_timed, run_of(other)) == ([(100, 105, 0, b"AEv")], False, None)
 
 
-def test_examples_of_the_hash_are_true() -> None:
-    examples = fields(section("Stream shards"))
-    assert len(examples) >= 5
-    for stream_id, final, *buckets in examples:
-        mixed = int(final, 16)
-        assert [int(each) for each in buckets] == [mixed % count for count in (8, 32, 1000)]
-        assert [int(each) for each in buckets] == [shard_of(int(stream_id), count) for count in (8, 32, 1000)]
-        for count in (8, 32, 1000):
-            assert shards_of(np.array([int(stream_id)]), count).tolist() == [shard_of(int(stream_id), count)]
+@pytest.mark.parametrize(
+    ("data", "at", "wrong"),
+    [
+        *((PLAIN, 4, "03"), (PLAIN, 4, "02"), (PLAIN, 16, "00000000"), (PLAIN, 16, "00000006")),  # version, count
+        *((NUMBERED, 20, "00" * 16), (NUMBERED, 36, f"{43:016x}")),  # no writer; the first number
+        *((NUMBERED, 44, f"{2**63 - 1:016x}"), (NUMBERED, 52, f"{41:016x}")),  # the last one; what is settled
+    ],
+)
+def test_events_that_the_page_says_are_refused(data: bytes, at: int, wrong: str) -> None:
+    damaged = data[:at] + bytes.fromhex(wrong) + data[at + len(wrong) // 2 :]
+    for payload, count in ((damaged, 3), (PLAIN[:19], 3), (data[:-1], 3), (NUMBERED[:59], 3), (data, 4)):
+        with pytest.raises(CorruptObject):
+            decode_events(RecordBatch(7, 1, 100, count, payload), segment_id=3, unit=OffsetUnit.RECORDS)
 
 
-def test_the_hash_as_the_page_writes_it_gives_its_example() -> None:
-    [formula] = block_texts(section("Stream shards"))
-    names = {"id": 420_000, "stream_buckets": 32}
-    for line in formula.splitlines():
-        name, _, expression = line.strip().partition(" = ")
-        # The page writes mod, and drops what overflows; the text is our own.
-        names[name] = eval(expression.replace("mod", "%"), {}, dict(names)) & (2**64 - 1)  # noqa: S307
-    assert names["shard"] == shard_of(420_000, 32)
-    assert f"`accel/tables/stream-buckets/{shard_key(names['shard'])}`" in section("Stream shards")
+def told_keys(heading: str) -> dict[str, list[str]]:
+    """Keys of a page, a 7 where they explain something, and the code in what is said of them."""
+    items = re.findall(r"^- (`.+?`): (.+)$", section(heading), re.MULTILINE)
+    return {re.sub(r"<[^>]+>", "7", each): code(said) for told, said in items for each in code(told)}
 
 
-def test_each_table_and_form_stands_in_the_page() -> None:
-    items = re.findall(r"^- `([a-z-]+)` in `([a-z-]+)`: \S", section("Keys of the catalog"), re.MULTILINE)
-    named = {form: table for form, table in items if form in FORMS}
-    assert named.keys() == FORMS.keys()
-    assert set(named.values()) == set(keys.TABLES)
-
-
-def test_bounds_stand_in_the_page() -> None:
-    packed = " ".join(section("Packed columns").split())
-    assert f"At most {ROWS_MAX:,} rows" in packed
-    assert f"at most {ROWS_FREE:,} rows and {ROWS_A_BYTE} more for each byte" in packed
-    assert f"1 to {COLUMNS_MAX} columns" in packed
-    assert f"at most {WINDOW_SIZE_BYTES_MAX >> 20} MiB" in packed
-
-
-def test_the_example_of_an_envelope_is_what_is_written() -> None:
-    block = block_texts(section("Envelope"), "text")[-1]
-    places = [re.split(r" {2,}", line.strip())[:2] for line in block.splitlines()]
-    ends = [*(int(at) for at, _ in places[1:]), 173]
-    shown = [
-        bytes(end - int(at)) if text == "..." else bytes.fromhex(text)
-        for (at, text), end in zip(places, ends, strict=True)
+def test_keys_and_tables_are_those_of_the_code_and_each_form_has_one() -> None:
+    told = told_keys("Keys of a history")
+    assert {each.name for each in ALL_FORMS} <= {form for forms in told.values() for form in forms}
+    stream, part = keys.StreamIdentity("7", "7", UUID(int=7)), Block(BlockKind.PART, 7, 1)
+    named = [
+        *(*keys.SYSTEM_TABLES, keys.completed_table(7), keys.streams_table("7", stream.unique_id)),
+        *(stream.metadata_table, stream.epochs_table, stream.transactions_table(7), stream.reader_groups_table),
+        *(keys.CREATION_TIME, keys.LAYOUT, keys.CONFIGURATION, keys.STATE, keys.TRUNCATION, keys.COMMIT_ORDER),
+        *(keys.CURRENT_EPOCH, keys.TIMES_ROOT, keys.RETENTION, f"{keys.REQUESTS_PREFIX}7"),
+        *(keys.epoch_key(7), keys.chunk_key(7), keys.sealed_epoch_key(7), keys.shard_key(7), keys.cut_key(7)),
+        *(keys.segment_stream_key(7), keys.times_key(part), keys.times_key(part._replace(kind=BlockKind.LEAF))),
     ]
-    stored = Stored(b"hello", Version("", 1, bytes(range(1, 17))))
-    assert b"".join(shown) == encode_stored(stored, "words/greeting")
+    assert told.keys() == {each.replace(str(stream.unique_id), "7") for each in named}
+    in_catalog = told_keys("Keys of the catalog")
+    forms = dict(re.findall(r"^- `([a-z-]+)` in `([a-z-]+)`: \S", section("Keys of the catalog"), re.MULTILINE))
+    assert forms.keys() - {"format"} == {each.name for each in records.ALL_FORMS}
+    assert set(forms.values()) == set(catalog_keys.TABLES)
+    data = transaction_key(UUID(int=7), UUID(int=7))
+    shown = (number_table_key(7, 7), time_part_key(7, 7), data, merging_key(7, 7, 7))
+    assert {re.sub(r"0[0-]+7", "7", each) for each in shown} <= in_catalog.keys()
 
 
-def test_fields_of_an_envelope_and_bounds_of_values_are_those_of_the_page() -> None:
-    rows = {row[2]: row for row in fields(section("Envelope"))}
-    assert int(rows["value"][0]) == VALUE_START
-    assert rows["version"][3] == str(ENVELOPE_VERSION)
-    bounds = {row[0]: row[1] for row in cells(section("Bounds")) if len(row) == 2}
+def test_bounds_are_those_of_the_code() -> None:
+    packed, rules = (" ".join(section(each).split()) for each in ("Packed columns", "Rules of a history"))
+    assert f"1 to {COLUMNS_MAX} columns" in packed
+    assert f"At most {ROWS_MAX:,} rows, and at most {ROWS_FREE:,} rows and {ROWS_A_BYTE} more for each byte" in packed
+    assert f"at most {WINDOW_SIZE_BYTES_MAX >> 20} MiB" in packed
+    assert f"at most {COMMITTED_AT_ONCE_MAX:,}" in rules
+    bounds = {row[0]: row[1] for row in cells(section("Bounds"))}
     assert bounds["format record"] == f"{FORMAT_SIZE_BYTES_MAX >> 10} KiB"
     assert bounds["any other"] == f"{VALUE_SIZE_BYTES_MAX >> 20} MiB"
     assert f"{records.NODES_MAX:,} nodes" in bounds["directory of nodes"]
