@@ -17,7 +17,7 @@ less accurate filter of 15 bytes, for a list that is read anyway.
 from __future__ import annotations
 
 from bloom.filter_matrix import FilterMatrix, MatrixStats
-from bloom.filter_store import FilterStore, StoreStats
+from bloom.filter_store import FilterStore
 from bloom.geometry import (
     CAPACITY_CLASSES,
     CAPACITY_MAX,
@@ -43,7 +43,6 @@ __all__ = [
     "MatrixStats",
     "PieceCache",
     "SketchColumns",
-    "StoreStats",
     "StreamFilter",
     "StreamSketch",
     "class_for",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -23,27 +22,6 @@ BYTES_MAX: Final = 256 * 2**20
 _NODE_SIZE_BYTES: Final = 2048  # estimate for an empty matrix and its entry
 
 
-@dataclass(frozen=True, slots=True)
-class StoreStats:
-    """Sizes of a store, and counts of evictions.
-
-    Args:
-        nodes: nodes with at least one filter.
-        objects: filters of all nodes.
-        nbytes: memory of all filters.
-        bytes_max: the limit.
-        evicted: filters evicted to keep the limit since the store was created.
-        evicted_bytes: bytes of the evicted filters.
-    """
-
-    nodes: int
-    objects: int
-    nbytes: int
-    bytes_max: int
-    evicted: int
-    evicted_bytes: int
-
-
 class FilterStore:
     """node id -> the filters of its objects, at most ``bytes_max`` bytes in total.
 
@@ -53,11 +31,15 @@ class FilterStore:
         bytes_max: the limit. A tile that is larger than the limit is not kept, so the limit should be several MiB: a
             full tile of filters of 9,000 ids takes 0.8 MB, of 100,000 ids 7.7 MB, the largest 77 MB.
 
+    Attributes:
+        evicted: filters evicted to keep the limit since the store was created.
+        evicted_bytes: bytes of the evicted filters.
+
     Raises:
         ValueError: the limit is negative.
     """
 
-    __slots__ = ("_bytes_max", "_evicted", "_evicted_bytes", "_matrices", "_nbytes")
+    __slots__ = ("_bytes_max", "_matrices", "_nbytes", "evicted", "evicted_bytes")
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
         if bytes_max < 0:
@@ -65,7 +47,7 @@ class FilterStore:
         self._bytes_max = bytes_max
         self._matrices: OrderedDict[int, FilterMatrix] = OrderedDict()  # the last used node is the last one
         self._nbytes = 0
-        self._evicted = self._evicted_bytes = 0
+        self.evicted = self.evicted_bytes = 0
 
     @property
     def nbytes(self) -> int:
@@ -84,11 +66,6 @@ class FilterStore:
         """The node's objects with a filter."""
         matrix = self._matrices.get(node_id)
         return [] if matrix is None else list(matrix.object_ids)
-
-    def stats(self) -> StoreStats:
-        """Current counts and bytes. O(nodes)."""
-        evicted = self._evicted, self._evicted_bytes
-        return StoreStats(len(self._matrices), len(self), self._nbytes, self._bytes_max, *evicted)
 
     def add(self, node_id: int, object_id: int, stream_filter: StreamFilter) -> None:
         """Add the filter of one object of one node; others are evicted to keep the limit.
@@ -138,13 +115,13 @@ class FilterStore:
             matrix.check()
         nbytes = sum(matrix.nbytes + _NODE_SIZE_BYTES for matrix in self._matrices.values())
         if nbytes != self._nbytes or nbytes > self._bytes_max or not all(self._matrices.values()):
-            raise AssertionError(f"{self.stats()}: the matrices take {nbytes} bytes")
+            raise AssertionError(f"{self._nbytes} of {self._bytes_max} bytes: the matrices take {nbytes} bytes")
 
     def _evict_tile(self, newest_node_id: int, newest_object_id: int) -> None:
         node_id, matrix = next(iter(self._matrices.items()))
         size_before = matrix.nbytes
-        self._evicted += len(matrix.drop_tile(newest_object_id if node_id == newest_node_id else None))
-        self._evicted_bytes += size_before - matrix.nbytes
+        self.evicted += len(matrix.drop_tile(newest_object_id if node_id == newest_node_id else None))
+        self.evicted_bytes += size_before - matrix.nbytes
         self._settle(node_id, matrix, size_before)
 
     def _settle(self, node_id: int, matrix: FilterMatrix, size_before: int) -> None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 from cachetools import LRUCache
 
-from loaders.counting import SECONDS_BOUNDS, Histogram, HistogramStats
+from loaders.counting import SECONDS_BOUNDS, CacheStats, Histogram, HistogramStats
 from loaders.errors import CorruptObject, RangeInvalid
 from loaders.format import (
     FOOTER_SIZE_BYTES,
@@ -90,7 +90,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class LoaderStats:
-    """Counts since the start, and sizes now.
+    """Counts since the start.
 
     Args:
         opened: objects that requests opened.
@@ -99,9 +99,6 @@ class LoaderStats:
         cached: openings answered from the cache of block indexes.
         second_requests: openings with a second request, as the guessed size of the index was too small.
         bytes_read: bytes of openings.
-        kept_objects: block indexes in the cache now.
-        kept_bytes, kept_bytes_max: their memory now, and its bound.
-        evicted_objects, evicted_bytes: block indexes that were evicted from the full cache.
         open_seconds: durations of successful openings.
     """
 
@@ -111,11 +108,6 @@ class LoaderStats:
     cached: int
     second_requests: int
     bytes_read: int
-    kept_objects: int
-    kept_bytes: int
-    kept_bytes_max: int
-    evicted_objects: int
-    evicted_bytes: int
     open_seconds: HistogramStats
 
 
@@ -252,16 +244,15 @@ class ObjectIndexLoader:
                 opened=counts.landed,
                 failed=counts.failed,
                 joined=counts.joined,
-                cached=counts.hits,
+                cached=counts.cache.hits,
                 second_requests=self._second_requests,
                 bytes_read=self._bytes_read,
-                kept_objects=counts.kept,
-                kept_bytes=counts.kept_bytes,
-                kept_bytes_max=counts.kept_bytes_max,
-                evicted_objects=counts.evicted,
-                evicted_bytes=counts.evicted_bytes,
                 open_seconds=self._open_seconds.stats(),
             )
+
+    def cache_stats(self) -> CacheStats:
+        """The block indexes in memory; an opening is a miss."""
+        return self._loads.cache_stats()
 
     def _open(self, group: int, ref: ObjectRef) -> OpenedObject:
         started_seconds = 0.0 if self._timer is None else self._timer()

@@ -36,7 +36,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
@@ -77,23 +77,13 @@ class SharedCounts:
         landed: loads that succeeded.
         failed: loads that failed.
         joined: calls that waited for the load of another call.
-        hits: calls that were answered from memory.
-        kept: number of kept values.
-        kept_bytes: memory of the kept values.
-        kept_bytes_max: bound on this memory.
-        evicted: values that were dropped because of the bound.
-        evicted_bytes: memory of the dropped values.
+        cache: the kept values; a load is a miss.
     """
 
     landed: int
     failed: int
     joined: int
-    hits: int
-    kept: int
-    kept_bytes: int
-    kept_bytes_max: int
-    evicted: int
-    evicted_bytes: int
+    cache: CacheStats
 
 
 def done_future(value: V) -> Future[V]:
@@ -151,7 +141,6 @@ class SharedLoads(Generic[K, V]):
     def __init__(self, size_bytes_max: int, size_of: Callable[[V], int], *, told_first: bool = False) -> None:
         if size_bytes_max < 0:
             raise ValueError(f"expected a bound of 0 or more bytes, found {size_bytes_max}")
-        self._size_bytes_max = size_bytes_max
         self._size_of = size_of
         self._told_first = told_first
         self._state: PerProcess[_State[K, V]] = PerProcess("a cache", lambda: _State(size_bytes_max))
@@ -348,23 +337,12 @@ class SharedLoads(Generic[K, V]):
     def counts(self) -> SharedCounts:
         """Counts so far."""
         with (state := self._state()).lock:
-            return SharedCounts(
-                landed=state.landed,
-                failed=state.failed,
-                joined=state.joined,
-                hits=state.hits,
-                kept=len(state.kept),
-                kept_bytes=int(state.kept.currsize),
-                kept_bytes_max=self._size_bytes_max,
-                evicted=state.kept.evicted,
-                evicted_bytes=state.kept.evicted_bytes,
-            )
+            cache = replace(state.kept.stats(), hits=state.hits, misses=state.landed + state.failed)
+            return SharedCounts(state.landed, state.failed, state.joined, cache)
 
     def cache_stats(self) -> CacheStats:
-        """Counts as a cache reports them: a load is a miss."""
-        counts = self.counts()
-        sizes = counts.kept, counts.kept_bytes, counts.kept_bytes_max
-        return CacheStats(*sizes, counts.hits, counts.landed + counts.failed, counts.evicted, counts.evicted_bytes)
+        """The counts of the kept values."""
+        return self.counts().cache
 
     def __contains__(self, key: object) -> bool:
         """Whether the value is in memory."""
@@ -717,8 +695,8 @@ class SharedChunks:
 
     def _make_room(self, size_bytes: int) -> None:
         """Drop pages that were read to their ends, before other pages are evicted."""
-        counts = self._pages.counts()
-        missing_bytes = counts.kept_bytes + size_bytes - counts.kept_bytes_max
+        kept = self._pages.cache_stats()
+        missing_bytes = kept.size_bytes + size_bytes - kept.size_bytes_max
         while missing_bytes > 0:
             with self._lock:
                 page = next(iter(self._spent), None)

@@ -86,11 +86,6 @@ class IndexStatistics:
     evicted_view_bytes: int
     evicted_array_bytes: int
 
-    @property
-    def nbytes(self) -> int:
-        """The sum of all bytes."""
-        return self.array_bytes + self.view_bytes + self.log_bytes
-
 
 TTL_SECONDS: Final = 600.0
 STREAMS_MAX: Final = 200_000

@@ -22,7 +22,7 @@ from accel.lookup.hints import HintLoad, HintLoader, HintStore
 from accel.lookup.index_cache import EmptyIndexCache, SharedIndexCache
 from accel.lookup.lookup import Asking, begin
 from accel.lookup.reading import Ranges, ReadSteps, Watch, read_range
-from accel.lookup.stats import AcceleratorStats, IndexCacheStats, LookupCounters, NodeHint, count_answer
+from accel.lookup.stats import AcceleratorStats, LookupCounters, NodeHint, count_answer
 from accel.lookup.steps import (
     Announce,
     AwaitMore,
@@ -40,11 +40,10 @@ from accel.lookup.steps import (
 from accel.lookup.warming import FilterLoader, PackFollower, Warming, WarmReport
 from accel.settings import Settings
 from accel.system import Components
-from loaders.counting import CacheStats
 from loaders.hints import StreamEntries
 from loaders.layout import ObjectLayout
 from loaders.lifetime import Lifetime
-from loaders.object_index import Load, LoaderStats, ObjectIndexLoader, OpenedObject
+from loaders.object_index import Load, ObjectIndexLoader, OpenedObject
 from loaders.plan import LoadAll, policy_of
 from loaders.shared_loads import LastChunks, done_future
 from loaders.store import ObjectStore
@@ -334,71 +333,33 @@ class Engine:
 
     def stats(self) -> AcceleratorStats:
         """Counts and sizes now."""
-        settings = self.settings
-        known, loader, hints = self.index_cache.stats(), self.loader.stats(), self.hints.stats()
-        source, chunks = self.images.memory(), self.chunks.stats()
+        known, source = self.index_cache.stats(), self.images.memory()
+        caches = {
+            **self.index_cache.caches(),
+            "block_indexes": self.loader.cache_stats(),
+            **self.hints.caches(),
+            "chunks": self.chunks.stats(),
+        }
         return AcceleratorStats(
             image_version=self.images.image.version,
             image_age_seconds=self.images.installed_seconds_ago(),
             image_unconfirmed_seconds=self.images.age_seconds(),
             lookups=self.counters.stats(),
             knowledge=known,
-            loader=loader,
-            hints=hints,
+            loader=self.loader.stats(),
+            hints=self.hints.stats(),
             hedging=self.store.stats(),
-            memory_bytes=known.nbytes + loader.kept_bytes + hints.nbytes + chunks.size_bytes + source.nbytes,
-            memory_bytes_max=source.nbytes_max
-            + chunks.size_bytes_max
-            + settings.object_index_size_bytes_max
-            + settings.view_size_bytes_max
-            + settings.filter_size_bytes_max
+            memory_bytes=sum(each.size_bytes for each in caches.values())
+            + known.log_bytes
             + known.hashed_ids_bytes
-            + settings.block_index_size_bytes_max
-            + settings.hint_root_size_bytes_max
-            + settings.hint_root_size_bytes_max // 4
-            + settings.hint_entry_size_bytes_max,
+            + source.nbytes,
+            memory_bytes_max=sum(each.size_bytes_max for each in caches.values())
+            + known.hashed_ids_bytes
+            + source.nbytes_max,
             node_hints=self.hints.states(self.images.image.nodes.values(), all_of_them=False),
-            caches={**self._caches(known, loader), "chunks": chunks},
+            caches=caches,
             is_source_failing=self.images.is_failing,
         )
-
-    def _caches(self, known: IndexCacheStats, loader: LoaderStats) -> dict[str, CacheStats]:
-        index, filters, settings = known.range_index, known.filters, self.settings
-        return {
-            "object_indexes": CacheStats(
-                index.objects,
-                index.array_bytes,
-                settings.object_index_size_bytes_max,
-                evicted=index.evicted_objects,
-                evicted_bytes=index.evicted_array_bytes,
-            ),
-            "views": CacheStats(
-                index.streams,
-                index.view_bytes,
-                settings.view_size_bytes_max,
-                index.hits,
-                index.misses,
-                index.evicted_views,
-                index.evicted_view_bytes,
-            ),
-            "filters": CacheStats(
-                filters.objects,
-                filters.nbytes,
-                filters.bytes_max,
-                evicted=filters.evicted,
-                evicted_bytes=filters.evicted_bytes,
-            ),
-            "block_indexes": CacheStats(
-                loader.kept_objects,
-                loader.kept_bytes,
-                loader.kept_bytes_max,
-                loader.cached,
-                loader.opened + loader.failed,
-                loader.evicted_objects,
-                loader.evicted_bytes,
-            ),
-            **self.hints.caches(),
-        }
 
     def warm(self, node_ids: Iterable[int] | None = None) -> WarmReport:
         """Load roots and packs of these nodes, by default of all nodes; blocks."""

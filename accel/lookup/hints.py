@@ -220,24 +220,14 @@ class HintStore:
         self.roots.give_up(node_id, problem)
 
     def stats(self) -> HintStats:
-        """Counts, and the memory in use now."""
-        roots = self.roots.stats()
-        with self._lock:
-            entry_bytes = int(self._held.currsize)
-        root_bytes = roots.nbytes + self.packs.stats().nbytes
-        oldest_seconds = self._oldest_seconds()
-        return self.counters.stats(
-            roots=roots.roots, root_bytes=root_bytes, entry_bytes=entry_bytes, oldest_seconds=oldest_seconds
-        )
+        """Counts, and the age of the oldest hint now."""
+        return self.counters.stats(oldest_seconds=self._oldest_seconds())
 
     def caches(self) -> dict[str, CacheStats]:
         """Sizes, hits and evictions of the caches: roots of both kinds, and entries."""
-        caches = {}
-        for name, roots in (("snapshot_roots", self.roots.stats()), ("pack_roots", self.packs.stats())):
-            evicted = roots.evicted, roots.evicted_bytes
-            caches[name] = CacheStats(roots.nodes, roots.nbytes, roots.nbytes_max, roots.hits, roots.reads, *evicted)
         with self._lock:
-            return caches | {"snapshot_entries": self._held.stats()}
+            entries = self._held.stats()
+        return {"snapshot_roots": self.roots.stats(), "pack_roots": self.packs.stats(), "snapshot_entries": entries}
 
     def _oldest_seconds(self) -> int:
         """The age of the oldest hint; a generation is the time of its build in milliseconds, or slightly later."""

@@ -28,6 +28,7 @@ from accel.lookup.stats import IndexCacheStats
 from accel.lookup.steps import IndexFacts
 from accel.settings import Settings
 from bloom import FilterStore, Geometry, PieceCache, StreamFilter, class_for
+from loaders.counting import CacheStats
 from loaders.hints import SnapshotRoot, StreamEntries
 from range_index import ObjectRanges, StreamRangeIndex, StreamView
 
@@ -62,6 +63,7 @@ class SharedIndexCache:
         )
         self._index = self._new_index()
         self._filters = FilterStore(settings.filter_size_bytes_max)
+        self._settings = settings
         self._hash_lock = threading.Lock()
         self._pieces = PieceCache(settings.hashed_ids_max)
         self._unordered = 0
@@ -177,9 +179,40 @@ class SharedIndexCache:
             self.forget(node_id, object_ids)
 
     def stats(self) -> IndexCacheStats:
-        """Sizes and counts now."""
+        """Counts and sizes now, besides those of the caches."""
         with self._lock:
-            return IndexCacheStats(self._index.stats(), self._filters.stats(), self._unordered, self._pieces.nbytes)
+            return IndexCacheStats(self._unordered, self._index.stats().log_bytes, self._pieces.nbytes)
+
+    def caches(self) -> dict[str, CacheStats]:
+        """Sizes, hits and evictions of the caches: arrays of objects, views of streams, and filters."""
+        filters, settings = self._filters, self._settings
+        with self._lock:
+            index = self._index.stats()
+            return {
+                "object_indexes": CacheStats(
+                    index.objects,
+                    index.array_bytes,
+                    settings.object_index_size_bytes_max,
+                    evicted=index.evicted_objects,
+                    evicted_bytes=index.evicted_array_bytes,
+                ),
+                "views": CacheStats(
+                    index.streams,
+                    index.view_bytes,
+                    settings.view_size_bytes_max,
+                    index.hits,
+                    index.misses,
+                    index.evicted_views,
+                    index.evicted_view_bytes,
+                ),
+                "filters": CacheStats(
+                    len(filters),
+                    filters.nbytes,
+                    settings.filter_size_bytes_max,
+                    evicted=filters.evicted,
+                    evicted_bytes=filters.evicted_bytes,
+                ),
+            }
 
     def _view(self, node_id: int, stream_id: int) -> StreamView:
         try:

@@ -15,12 +15,10 @@ from typing import Any, Final, Generic, TypeVar
 from accel.errors import AccelError
 from accel.image import ImageVersion, version_number
 from accel.lookup.answer import Answer, Ending
-from bloom import StoreStats
 from loaders.counting import COUNT_BOUNDS, CacheStats, Histogram, HistogramStats
 from loaders.hints import HintProblem
 from loaders.object_index import LoaderStats
 from loaders.store.hedged import HedgeStats
-from range_index import IndexStatistics
 
 NO_COUNTS: Final = Histogram(COUNT_BOUNDS).stats()
 
@@ -79,34 +77,24 @@ class LookupStats:
 
 @dataclass(frozen=True, slots=True)
 class IndexCacheStats:
-    """Sizes and counts of the index and the filters.
+    """Counts and sizes of the index and the filters, besides those of their caches.
 
     Args:
-        range_index: statistics of the range index.
-        filters: statistics of the filters.
         unordered_views: the number of times that a stream's ranges were found out of order in its node's list.
+        log_bytes: memory of the nodes and their logs of changes.
         hashed_ids_bytes: memory of the cache of hashes.
     """
 
-    range_index: IndexStatistics
-    filters: StoreStats
     unordered_views: int
+    log_bytes: int
     hashed_ids_bytes: int
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of index, filters and hashes."""
-        return self.range_index.nbytes + self.filters.nbytes + self.hashed_ids_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class HintStats:
-    """Counts of hints since the start, and their memory now.
+    """Counts of hints since the start.
 
     Args:
-        roots: roots of snapshots in memory, now.
-        root_bytes: their memory, now.
-        entry_bytes: memory of snapshot entries, now.
         requests: requests for roots, entries and packs.
         bytes_read: bytes of these requests.
         roots_asked: reads of a root.
@@ -123,9 +111,6 @@ class HintStats:
         oldest_seconds: age of the oldest hint in use, now, by the clock; 0 if there is none.
     """
 
-    roots: int = 0
-    root_bytes: int = 0
-    entry_bytes: int = 0
     requests: int = 0
     bytes_read: int = 0
     roots_asked: int = 0
@@ -143,11 +128,6 @@ class HintStats:
     stale: int = 0
     unreachable: int = 0
     oldest_seconds: int = 0
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of roots and entries."""
-        return self.root_bytes + self.entry_bytes
 
 
 class HintKnown(StrEnum):

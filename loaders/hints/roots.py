@@ -61,7 +61,7 @@ import zstandard
 from cachetools import Cache
 from numpy.typing import NDArray
 
-from loaders.counting import CountedCache
+from loaders.counting import CacheStats, CountedCache
 from loaders.errors import AccelError, AccessDenied, CorruptObject, FormatLimit, FormatTooNew, KeyMissing, RangeInvalid
 from loaders.layout import HINT_ROOT_NAME, HintKind, hint_file_key, hint_root_key
 from loaders.object_ref import ObjectRef
@@ -387,20 +387,6 @@ class KnownRoot(Generic[R]):
         return _ENTRY_SIZE_BYTES + (0 if self.root is None else self.root.nbytes)
 
 
-@dataclass(frozen=True, slots=True)
-class RootCacheStats:
-    """Sizes and counts of a `RootCache`."""
-
-    roots: int
-    nodes: int
-    nbytes: int
-    nbytes_max: int
-    reads: int
-    hits: int
-    evicted: int
-    evicted_bytes: int
-
-
 class RootCache(Generic[R]):
     """A cache of roots of one kind by node.
 
@@ -432,7 +418,6 @@ class RootCache(Generic[R]):
         self._missing_ttl_seconds = ttl_seconds if missing_ttl_seconds is None else missing_ttl_seconds
         self._lock = threading.Lock()
         self._known: CountedCache[int, KnownRoot[R]] = CountedCache(size_bytes_max, lambda known: known.nbytes)
-        self._counts = dict.fromkeys(("reads", "hits"), 0)
 
     def known(self, node_id: int) -> KnownRoot[R] | None:
         """The cached result if it is not too old; if None, read the root and pass it to `take`."""
@@ -441,7 +426,7 @@ class RootCache(Generic[R]):
             known = self._known.get(node_id)
             if known is None or now >= known.due_seconds:
                 return None
-            self._counts["hits"] += 1
+            self._known.hits += 1
             return known
 
     def last_known(self, node_id: int) -> KnownRoot[R] | None:
@@ -488,16 +473,10 @@ class RootCache(Generic[R]):
         due = self._timer() + min(RETRY_SECONDS, self._ttl_seconds)
         self._keep(node_id, KnownRoot(None, problem, "", due), read=False)
 
-    def stats(self) -> RootCacheStats:
-        """Sizes and counts now."""
+    def stats(self) -> CacheStats:
+        """Sizes and counts now: an entry is a node, a miss is a read."""
         with self._lock:
-            known = self._known
-            roots = sum(Cache.__getitem__(known, node_id).root is not None for node_id in known)  # no use, unlike get
-            sizes = int(known.currsize), int(known.maxsize)
-            counts = self._counts
-            return RootCacheStats(
-                roots, len(known), *sizes, **counts, evicted=known.evicted, evicted_bytes=known.evicted_bytes
-            )
+            return self._known.stats()
 
     def generations(self) -> list[int]:
         """The generations of the cached roots."""
@@ -519,7 +498,7 @@ class RootCache(Generic[R]):
 
     def _keep(self, node_id: int, known: KnownRoot[R], *, read: bool) -> KnownRoot[R]:
         with self._lock:
-            self._counts["reads"] += read
+            self._known.misses += read
             self._known.pop(node_id, None)
             if known.nbytes <= self._known.maxsize:
                 self._known[node_id] = known

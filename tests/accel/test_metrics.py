@@ -202,10 +202,11 @@ def test_loads_are_timed_and_caches_told() -> None:
         stats = one.stats()
         told = scraped(AccelCollector(one))
     assert told["accel_load_duration_seconds_count"] == stats.loader.opened > 4
-    assert told['accel_cache_evicted_entries_total{cache="block_indexes"}'] == stats.loader.evicted_objects > 0
-    assert told['accel_cache_evicted_bytes_total{cache="block_indexes"}'] == stats.loader.evicted_bytes > 0
+    evicted = stats.caches["block_indexes"]
+    assert told['accel_cache_evicted_entries_total{cache="block_indexes"}'] == evicted.evicted > 0
+    assert told['accel_cache_evicted_bytes_total{cache="block_indexes"}'] == evicted.evicted_bytes > 0
     assert told['accel_cache_bytes{cache="block_indexes"}'] <= told['accel_cache_max_bytes{cache="block_indexes"}']
-    assert told['accel_cache_entries{cache="object_indexes"}'] == stats.knowledge.range_index.objects
+    assert told['accel_cache_entries{cache="object_indexes"}'] == stats.caches["object_indexes"].entries
 
 
 def test_a_connection_tells_of_tables_and_time_parts() -> None:

@@ -57,8 +57,6 @@ COUNTERS: Final = (
     "accel.lookup.stats.AcceleratorStats",
     "accel.lookup.stats.LookupStats",
     "accel.lookup.stats.IndexCacheStats",
-    "range_index.IndexStatistics",
-    "bloom.StoreStats",
     "loaders.object_index.LoaderStats",
     "accel.lookup.stats.HintStats",
     "loaders.store.hedged.HedgeStats",

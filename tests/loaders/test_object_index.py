@@ -124,15 +124,15 @@ def test_the_cache_is_bounded_by_bytes(pool: Executor) -> None:
     loader = ObjectIndexLoader(store, LAYOUT, pool, cache_bytes_max=20_000)
     for object_id in range(20):
         open_one(loader, ObjectRef(object_id))
-    stats = loader.stats()
-    assert 0 < stats.kept_bytes <= stats.kept_bytes_max == 20_000
-    assert stats.kept_objects < 20
+    stats = loader.cache_stats()
+    assert 0 < stats.size_bytes <= stats.size_bytes_max == 20_000
+    assert stats.entries < 20
 
 
 def test_an_index_larger_than_the_cache_is_given_but_not_kept(pool: Executor) -> None:
     loader = ObjectIndexLoader(store_of(wide_object(100)), LAYOUT, pool, cache_bytes_max=10)
     assert len(open_one(loader, ObjectRef(0)).ranges) == 100
-    assert loader.stats().kept_objects == 0
+    assert loader.cache_stats().entries == 0
 
 
 class SlowStore(CountingStore):

@@ -112,8 +112,8 @@ def test_compacted_objects_are_replaced_and_forgotten() -> None:
         source.push(newer)
         assert one.replace_image(newer)
         assert found(one, 0, 40, 9) == [50, 2, 3]
-        assert one.stats().knowledge.range_index.objects == 3
-        assert one.stats().knowledge.filters.objects == 3
+        assert one.stats().caches["object_indexes"].entries == 3
+        assert one.stats().caches["filters"].entries == 3
 
 
 def test_an_object_that_leaves_the_image_while_it_is_opened_is_not_remembered() -> None:
@@ -125,8 +125,8 @@ def test_an_object_that_leaves_the_image_while_it_is_opened_is_not_remembered() 
         one.replace_image(line_image([1], version=1))
         gate.opened.set()
         assert [each.object_id for each in waiting.result(60).objects] == [0, 1]  # true of the image it began with
-        assert one.stats().knowledge.filters.objects == 1
-        assert one.stats().knowledge.range_index.objects == 1
+        assert one.stats().caches["filters"].entries == 1
+        assert one.stats().caches["object_indexes"].entries == 1
 
 
 def test_a_listed_object_that_is_gone_is_looked_for_in_a_newer_image() -> None:

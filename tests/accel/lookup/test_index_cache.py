@@ -32,8 +32,8 @@ def learn(cache: SharedIndexCache, object_id: int, ranges: ObjectRanges = RANGES
 
 
 def filters_and_arrays(cache: SharedIndexCache) -> tuple[int, int]:
-    stats = cache.stats()
-    return stats.filters.objects, stats.range_index.objects
+    caches = cache.caches()
+    return caches["filters"].entries, caches["object_indexes"].entries
 
 
 def held(cache: SharedIndexCache, object_ids: range) -> set[int]:
@@ -111,7 +111,7 @@ def test_memory_stays_flat_while_lists_are_compacted_and_packs_come_late() -> No
         cache.follow(image, newer)
         cache.add_filters(NODE, [(object_id, FILTER) for object_id in image.node(NODE).object_ids.tolist()])
         image = newer
-        sizes.append(cache.stats().filters.objects)
+        sizes.append(cache.caches()["filters"].entries)
     assert max(sizes[5:]) == sizes[5] <= 60
 
 

@@ -108,7 +108,7 @@ def test_a_root_is_read_once_until_its_time_is_over_and_then_only_if_it_changed(
     timer.seconds = 180.0
     with pytest.raises(HintProblem):
         reader.read_root(NODE)
-    assert reader.roots.stats().roots == 0
+    assert reader.roots.generations() == []
 
 
 def test_that_there_is_no_root_is_remembered_as_well() -> None:
@@ -160,10 +160,10 @@ def test_roots_keep_to_their_bytes() -> None:
         with pytest.raises(HintProblem):
             reader.read_root(100 + node_id)
     stats = reader.roots.stats()
-    assert 0 < stats.nbytes <= stats.nbytes_max
+    assert 0 < stats.size_bytes <= stats.size_bytes_max
     small = SnapshotReader(memory, NAMESPACE, Timer(), size_bytes_max=size)
     assert small.read_root(NODE).entries == 90  # used, but not kept
-    assert small.roots.stats().nodes == 0
+    assert small.roots.stats().entries == 0
 
 
 def test_a_store_that_is_down_is_no_problem_of_the_hint() -> None:
@@ -173,7 +173,7 @@ def test_a_store_that_is_down_is_no_problem_of_the_hint() -> None:
     reader = SnapshotReader(_Down(store), NAMESPACE, Timer())
     with pytest.raises(StoreUnavailable):
         reader.read_root(NODE)
-    assert reader.roots.stats().nodes == 0
+    assert reader.roots.stats().entries == 0
 
 
 class _Down(DecoratedStore):

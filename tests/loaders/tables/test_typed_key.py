@@ -201,7 +201,7 @@ def test_damage_is_named_by_table_and_key_and_not_kept(world: World) -> None:
     for _ in range(2):
         with pytest.raises(CorruptObject, match=r"table .history\.#\.1., key .epoch-1."):
             world.read("epoch-1")
-    assert (world.counts.failed, world.counts.kept) == (2, 0)
+    assert (world.counts.failed, world.counts.cache.entries) == (2, 0)
 
 
 def test_records_of_two_tables_have_nothing_in_common(world: World) -> None:
@@ -212,7 +212,7 @@ def test_records_of_two_tables_have_nothing_in_common(world: World) -> None:
     seen = world.place("epoch-1", world.tables.table("history.#.2")).read()
     assert _word(seen) == "two"
     world.records.forget_table(TABLE)
-    assert world.counts.kept == 1
+    assert world.counts.cache.entries == 1
     assert not world.records.has(world.place("epoch-1"))
 
 
@@ -295,7 +295,7 @@ def test_no_other_record_waits_for_one_that_is_being_read(world: World) -> None:
         world.other.create(key, key.encode(), final=True)
     with world.held("epoch-1") as threads:
         assert threads.submit(world.read, "epoch-2").result(TIMEOUT_SECONDS) == "epoch-2"
-        assert world.counts.kept == 1
+        assert world.counts.cache.entries == 1
 
 
 # Growing and changing records
@@ -332,7 +332,7 @@ def test_a_changing_record_is_asked_for_each_time_and_decoded_when_it_changed(wo
     assert (len(world.store.reads), world.words.decoded) == (5, 2)
     world.other.delete("root", version)
     assert world.read_changing("root") is None
-    assert world.counts.kept == 0
+    assert world.counts.cache.entries == 0
     world.other.create("root", b"three")
     assert world.read_changing("root") == "three"
 
@@ -345,7 +345,7 @@ def test_what_was_erased_is_not_given_out(world: World) -> None:
     assert world.read("cut-1") == "one"
     world.erase("cut-1")
     assert world.read("cut-1") is None
-    assert world.counts.kept == 0
+    assert world.counts.cache.entries == 0
 
 
 def test_what_was_erased_while_it_was_being_read_is_not_kept(world: World) -> None:
@@ -357,7 +357,7 @@ def test_what_was_erased_while_it_was_being_read_is_not_kept(world: World) -> No
         assert threads.submit(world.read, "cut-1").result(TIMEOUT_SECONDS) is None
     assert {each.result(TIMEOUT_SECONDS) for each in [world.first, *asked]} == {"one"}
     assert world.read("cut-1") is None
-    assert world.counts.kept == 0
+    assert world.counts.cache.entries == 0
 
 
 def test_what_was_erased_and_written_anew_while_it_was_being_read_is_the_new_one(world: World) -> None:
@@ -422,7 +422,7 @@ def test_least_recently_used_records_go_when_the_bound_is_reached(
             model.move_to_end(key)
         while sum(model.values()) > size_bytes_max:
             model.popitem(last=False)
-        assert world.counts.kept_bytes == sum(model.values()) <= size_bytes_max
+        assert world.counts.cache.size_bytes == sum(model.values()) <= size_bytes_max
         assert len(world.store.reads) == calls
     assert [key for key in map(str, range(12)) if world.records.has(world.place(key))] == sorted(model, key=int)
 
@@ -433,7 +433,7 @@ def test_a_record_larger_than_the_bound_is_given_and_does_not_push_others_out(wo
     world.other.create("large", b"x" * 5 * RECORD_OVERHEAD_BYTES, final=True)
     assert world.read("small") == "x"
     assert world.read("large") == "x" * 5 * RECORD_OVERHEAD_BYTES
-    assert world.counts.kept == 1
+    assert world.counts.cache.entries == 1
     assert world.records.has(world.place("small"))
 
 

@@ -100,7 +100,7 @@ class IndexMachine(RuleBasedStateMachine):
         assert self.index.records == len(self.model.records)
         assert self.index.end_offset == self.model.end_offset
         assert self.log.endswith(encoded_memory(self.index))
-        assert self.cache.counts().kept_bytes <= self.cache.counts().kept_bytes_max
+        assert self.cache.cache_stats().size_bytes <= self.cache.cache_stats().size_bytes_max
 
 
 TestIndexMachine = IndexMachine.TestCase
@@ -222,7 +222,7 @@ def test_a_cache_that_is_too_small_for_any_part_is_none() -> None:
     filled(store, TENS, moved_records_max=3).move(90)
     cache = part_cache(0)
     assert [end for end, _ in everything(open_index(store, cache=cache))] == TENS[:9]
-    assert cache.counts().kept_bytes == 0
+    assert cache.cache_stats().size_bytes == 0
 
 
 def test_other_keys_below_the_prefix_are_nobody_s() -> None:
