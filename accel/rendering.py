@@ -205,6 +205,12 @@ def field_lines(fields: Fields) -> tuple[str, ...]:
     return tuple(f"{name:<20}{value}" for name, value in fields.items() if value is not None)
 
 
+def left_out(count: int, shown: int, what: str) -> Iterator[str]:
+    """A line on what a list does not show."""
+    if count > shown:
+        yield f"              … and {count - shown} more {what}"
+
+
 class Tell(Protocol):
     """Receives the progress of a long operation."""
 

@@ -10,10 +10,10 @@ import click
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.edges import NODE_ID_MAX
-from accel.cli.catalog.verify import SHOWN_MAX, left_out
+from accel.cli.catalog.verify import SHOWN_MAX
 from accel.cli.options import EXIT_FAILED, StoreChoice, command, end_with, yes_option
 from accel.cli.stream.options import ScopeChoice, parse_name, read_by, scope_options, sizes_option
-from accel.rendering import Output, Shown
+from accel.rendering import Output, Shown, left_out
 from accel.repair.catalog import THE_CATALOG
 from accel.repair.catalog import repair as repair_catalog
 from accel.repair.lost_objects import GivenUp, give_up

@@ -11,7 +11,7 @@ from accel.catalog.verify import NOT_LOOKED_AT, Verdict, Verification
 from accel.cli.engines import Engine, engine_options
 from accel.cli.objects.verify import EXIT_PROBLEMS
 from accel.cli.options import command, end_with, log_option, store_options
-from accel.rendering import Output, Shown
+from accel.rendering import Output, Shown, left_out
 from accel.units import age_text, count_text, size_text
 
 SHOWN_MAX = 100
@@ -97,9 +97,3 @@ def _verdict(verification: Verification) -> str:
         return f"{verdict}, orphans not counted"
     counts = verification.counts
     return f"{verdict}, {count_text(counts['orphans'], 'orphan')} of {size_text(counts['orphan_bytes'])}"
-
-
-def left_out(count: int, shown: int, what: str) -> Iterator[str]:
-    """A line on what a list does not show."""
-    if count > shown:
-        yield f"              … and {count - shown} more {what}"
