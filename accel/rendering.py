@@ -205,6 +205,11 @@ def field_lines(fields: Fields) -> tuple[str, ...]:
     return tuple(f"{name:<20}{value}" for name, value in fields.items() if value is not None)
 
 
+def finding_lines(label: str, where: str, what: str) -> tuple[str, str]:
+    """Two lines for a finding: its label with the place, and what was found there."""
+    return f"{label:<14}{where}", f"{'':<14}{what}"
+
+
 def left_out(count: int, shown: int, what: str) -> Iterator[str]:
     """A line on what a list does not show."""
     if count > shown:

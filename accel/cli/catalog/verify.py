@@ -11,7 +11,7 @@ from accel.catalog.verify import NOT_LOOKED_AT, Verdict, Verification
 from accel.cli.engines import Engine, engine_options
 from accel.cli.objects.verify import EXIT_PROBLEMS
 from accel.cli.options import command, end_with, log_option, store_options
-from accel.rendering import Output, Shown, left_out
+from accel.rendering import Output, Shown, finding_lines, left_out
 from accel.units import age_text, count_text, size_text
 
 SHOWN_MAX = 100
@@ -64,13 +64,11 @@ def verify(*, engine: Engine, output: Output) -> None:
 def _lines(verification: Verification, requests: int, bytes_read: int) -> Iterator[str]:
     """Two lines a problem, one an orphan, and a summary line."""
     for problem in verification.problems[:SHOWN_MAX]:
-        is_damage = problem.severity is Severity.DAMAGE
-        yield f"{problem.kind.upper() if is_damage else problem.kind:<14}{problem.where}"
-        yield f"              expected {problem.expected}, found {problem.found}"
+        kind = problem.kind.upper() if problem.severity is Severity.DAMAGE else problem.kind
+        yield from finding_lines(kind, problem.where, f"expected {problem.expected}, found {problem.found}")
     yield from left_out(len(verification.problems), SHOWN_MAX, "problems")
     for unchecked in verification.unchecked[:SHOWN_MAX]:
-        yield f"UNCHECKED     {unchecked.where}"
-        yield f"              {unchecked.reason}"
+        yield from finding_lines("UNCHECKED", unchecked.where, unchecked.reason)
     yield from left_out(len(verification.unchecked), SHOWN_MAX, "things that could not be checked")
     for orphan in verification.orphans[:ORPHANS_SHOWN_MAX]:
         what = f"object {orphan.object_id} at {orphan.key}"

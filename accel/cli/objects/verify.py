@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 import numpy as np
@@ -21,7 +21,7 @@ from accel.cli.objects.opening import LookedInto, Readable, Target, Targets, loo
 from accel.cli.options import Place, command, end_with, place_options
 from accel.errors import AccelError
 from accel.image import MetadataImage, ObjectRef, StreamObject
-from accel.rendering import Output, Shown
+from accel.rendering import Fields, Output, Shown, finding_lines, left_out
 from accel.units import count_text, size_text
 from loaders.errors import CorruptObject, KeyMissing, RangeInvalid
 from loaders.format import BlockRow, decode_block_bytes
@@ -123,28 +123,11 @@ class UncheckedObject:
 class ObjectVerification:
     """All findings of a verification. One thread at a time."""
 
-    with_data: bool
     objects_checked: int = 0
     blocks_checked: int = 0
-    requests: int = 0
-    bytes_read: int = 0
     problems: list[ObjectProblem] = field(default_factory=list)
     unchecked: list[UncheckedObject] = field(default_factory=list)
     disorders: list[Disorder] = field(default_factory=list)
-
-    @property
-    def found_problems(self) -> bool:
-        """Whether there is any problem."""
-        return bool(self.problems or self.disorders)
-
-    @property
-    def unordered_streams(self) -> list[int]:
-        """The streams that break the order of some node's list, ascending."""
-        return sorted({disorder.stream_id for disorder in self.disorders})
-
-
-def _name(object_id: int | None, key: str) -> str:
-    return key if object_id is None else f"object {object_id} at {key}"
 
 
 SPAN_SIZE_BYTES = 8 << 20
@@ -317,53 +300,46 @@ def _decode_span(checked: Checked, body: memoryview, rows: list[BlockRow], key: 
             checked.blocks += 1
 
 
-def _shown(verification: ObjectVerification, *, is_quiet: bool) -> Shown:
-    data = {
-        "ok": not verification.found_problems and not verification.unchecked,
+def _data(verification: ObjectVerification, requests: int, bytes_read: int) -> dict[str, Any]:
+    return {
+        "ok": not (verification.problems or verification.unchecked or verification.disorders),
         "objects_checked": verification.objects_checked,
         "blocks_checked": verification.blocks_checked,
-        "requests": verification.requests,
-        "bytes": verification.bytes_read,
+        "requests": requests,
+        "bytes": bytes_read,
         "problems": [asdict(problem) for problem in verification.problems],
         "unchecked": [asdict(unchecked) for unchecked in verification.unchecked],
         "disorders": [asdict(disorder) for disorder in verification.disorders],
-        "unordered_streams": verification.unordered_streams,
+        "unordered_streams": sorted({disorder.stream_id for disorder in verification.disorders}),
     }
-    return Shown(data, _lines(verification, is_quiet=is_quiet))
 
 
-def _lines(verification: ObjectVerification, *, is_quiet: bool) -> Iterator[str]:
-    """None if there is no problem and the output is quiet."""
-    for problem in verification.problems:
-        yield f"{problem.check.upper():<13} {_name(problem.object_id, problem.key)}"
-        yield f"              {problem.message}"
-    for unchecked in verification.unchecked:
-        yield f"UNCHECKED     {_name(unchecked.object_id, unchecked.key)}"
-        yield f"              {unchecked.type}: {unchecked.message}"
-    for disorder in verification.disorders[:DISORDERS_SHOWN_MAX]:
-        yield f"ORDER         stream {disorder.stream_id} in the list of node {disorder.node_id}"
-        earlier = f"after object {disorder.earlier_object_id}, which ends at {disorder.earlier_end}"
-        yield f"              object {disorder.object_id} starts at {disorder.start}, {earlier}"
-    if len(verification.disorders) > DISORDERS_SHOWN_MAX:
-        yield f"              … and {len(verification.disorders) - DISORDERS_SHOWN_MAX} more of the kind"
-    if verification.disorders:
+def _lines(found: Fields, *, with_data: bool) -> Iterator[str]:
+    """Two lines for each finding, and a summary line."""
+    for row in found["problems"]:
+        yield from finding_lines(row["check"].upper(), _name(row), row["message"])
+    for row in found["unchecked"]:
+        yield from finding_lines("UNCHECKED", _name(row), f"{row['type']}: {row['message']}")
+    for row in found["disorders"][:DISORDERS_SHOWN_MAX]:
+        where = f"stream {row['stream_id']} in the list of node {row['node_id']}"
+        earlier = f"after object {row['earlier_object_id']}, which ends at {row['earlier_end']}"
+        yield from finding_lines("ORDER", where, f"object {row['object_id']} starts at {row['start']}, {earlier}")
+    yield from left_out(len(found["disorders"]), DISORDERS_SHOWN_MAX, "of the kind")
+    if found["disorders"]:
         yield "              add them to the image, so that lookups scan all objects for these streams:"
-        yield f'              "unordered_streams": {verification.unordered_streams}'
-    if verification.found_problems or verification.unchecked or not is_quiet:
-        yield _sentence(verification)
+        yield f'              "unordered_streams": {found["unordered_streams"]}'
+    blocks = f", {count_text(found['blocks_checked'], 'row')} of blocks" if with_data else ""
+    cost = f"{count_text(found['requests'], 'request')}, {size_text(found['bytes'])}"
+    verdict = count_text(len(found["problems"]), "problem") if found["problems"] else "no problem"
+    if found["disorders"]:
+        verdict += f", {count_text(len(found['unordered_streams']), 'stream')} out of order"
+    if found["unchecked"]:
+        verdict += f", {len(found['unchecked'])} could not be checked"
+    yield f"{count_text(found['objects_checked'], 'object')} checked{blocks} ({cost}): {verdict}"
 
 
-def _sentence(verification: ObjectVerification) -> str:
-    what = f"{count_text(verification.objects_checked, 'object')} checked"
-    if verification.with_data:
-        what += f", {count_text(verification.blocks_checked, 'row')} of blocks"
-    cost = f"{count_text(verification.requests, 'request')}, {size_text(verification.bytes_read)}"
-    verdict = count_text(len(verification.problems), "problem") if verification.problems else "no problem"
-    if verification.disorders:
-        verdict += f", {count_text(len(verification.unordered_streams), 'stream')} out of order"
-    if verification.unchecked:
-        verdict += f", {len(verification.unchecked)} could not be checked"
-    return f"{what} ({cost}): {verdict}"
+def _name(row: Fields) -> str:
+    return row["key"] if row["object_id"] is None else f"object {row['object_id']} at {row['key']}"
 
 
 @command(
@@ -401,7 +377,7 @@ def verify(
         if everything and place.image is not None
         else subjects_of_names(names, place.image, targets)
     )
-    verification = ObjectVerification(with_data=data)
+    verification = ObjectVerification()
     verifier = Verifier(targets, with_data=data)
     with (
         ThreadPoolExecutor(parallel) as executor,
@@ -415,6 +391,6 @@ def verify(
 
         looked_at = run_bounded(lambda subject: executor.submit(check, subject), subjects, parallel * AHEAD_PER_THREAD)
         add_up((future.result() for future in looked_at), place.image, verification)
-    verification.requests, verification.bytes_read = targets.reads
-    output.show(_shown(verification, is_quiet=output.is_quiet))
-    end_with(EXIT_PROBLEMS if verification.found_problems else int(bool(verification.unchecked)))
+    found = _data(verification, *targets.reads)
+    output.show(Shown(found, () if output.is_quiet and found["ok"] else _lines(found, with_data=data)))
+    end_with(EXIT_PROBLEMS if found["problems"] or found["disorders"] else int(not found["ok"]))
