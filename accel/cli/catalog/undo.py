@@ -6,7 +6,7 @@ that readers discard data that they cached in the lost time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 import click
@@ -27,7 +27,7 @@ from accel.catalog.undo import (
 )
 from accel.catalog.undo import undo as undo_commits
 from accel.cli.options import StoreChoice, command, store_options, yes_option
-from accel.rendering import Column, Output, Rendered, Shown, table_of, word
+from accel.rendering import Column, Fields, Output, Rendered, Shown, table_of, word
 from accel.units import count_text, moment_text, size_text
 
 IDS_SHOWN_MAX = 20
@@ -79,27 +79,29 @@ def _shown_versions(node_id: int, kept: list[KeptVersion], unfinished: tuple[int
         for version in kept
     ]
     data = {"node_id": node_id, "versions": rows, "unfinished_commits": list(unfinished)}
-    return Shown(data, _version_lines(node_id, kept, unfinished))
+    return Shown(data, _version_lines(data))
 
 
-def _version_lines(node_id: int, kept: list[KeptVersion], unfinished: tuple[int, ...]) -> Iterator[Rendered]:
+def _version_lines(data: Fields) -> Iterator[Rendered]:
     """A table, oldest first, and below it the reasons why a version cannot be restored."""
-    if not kept:
-        yield f"node {node_id}: no earlier version is kept"
-    else:
-        columns: tuple[Column[KeptVersion], ...] = (
-            Column("sequence", lambda version: version.sequence),
-            word("replaced at", lambda version: moment_text(version.kept_at_ms)),
-            Column("objects", lambda version: version.live),
-            Column("size", lambda version: size_text(version.size_bytes)),
-            word("put back", lambda version: version.way.value),
-        )
-        yield table_of(kept, *columns)
+    if data["versions"]:
+        yield table_of(data["versions"], *_VERSIONS)
         yield ""
-    yield from (f"{version.sequence}: {version.reason}" for version in kept if version.reason)
-    if unfinished:
-        half = f"an earlier undo of {_commits(unfinished)} ended half-way"
-        yield f"node {node_id}: {half} (--yes without --to finishes it)"
+    else:
+        yield f"node {data['node_id']}: no earlier version is kept"
+    yield from (f"{version['sequence']}: {version['reason']}" for version in data["versions"] if version["reason"])
+    if data["unfinished_commits"]:
+        half = f"an earlier undo of {_commits(data['unfinished_commits'])} ended half-way"
+        yield f"node {data['node_id']}: {half} (--yes without --to finishes it)"
+
+
+_VERSIONS: tuple[Column[Fields], ...] = (
+    Column("sequence", "sequence"),
+    word("replaced at", lambda version: moment_text(version["kept_at_ms"])),
+    Column("objects", "objects"),
+    Column("size", lambda version: size_text(version["bytes"])),
+    word("put back", "way"),
+)
 
 
 def _shown_undo(report: UndoReport, *, is_dry_run: bool) -> Shown:
@@ -125,7 +127,7 @@ def _undo_lines(report: UndoReport, *, is_dry_run: bool) -> Iterator[str]:
         yield f"{where}: the list has exactly the objects of version {report.sequence} and those uploaded since"
 
 
-def _commits(numbers: tuple[int, ...]) -> str:
+def _commits(numbers: Sequence[int]) -> str:
     return count_text(len(numbers), "commit")
 
 
