@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -39,7 +39,7 @@ from accel.cli.options import (
 )
 from accel.cli.signals import Signals, until_signal
 from accel.errors import MaintenanceStopped
-from accel.rendering import Column, Output, Rendered, Shown, table_of, word
+from accel.rendering import Column, Fields, Output, Rendered, Shown, table_of, word
 from accel.units import count_text, moment_text, size_text
 
 Command = Callable[..., Any]
@@ -49,9 +49,6 @@ _WHY = {
     Reason.PREPARED: "prepared and not committed in time",
     Reason.ORPHAN: "named nowhere in the catalog",
 }
-Outcome = tuple[Collectable, str, str]
-"""An object, its result, and the error if it failed."""
-
 _SINCE = {Reason.RETIRED: "retired", Reason.PREPARED: "prepared until", Reason.ORPHAN: "written"}
 
 
@@ -233,15 +230,20 @@ def shown_collection(
         uploads: unfinished ones.
         is_dry_run: whether nothing was changed.
     """
-    planned, totals, shown = plan.tallies(), _totals(report), _outcomes(plan, report, limit, is_dry_run=is_dry_run)
+    outcomes = _outcomes(report)
+    totals = {outcome: _tally(_sum(entries)) for outcome, entries in outcomes.items()}
+    ended = {entry: (outcome, why) for outcome, entries in outcomes.items() for entry, why in entries.items()}
+    if is_dry_run:
+        ended |= {entry: ("planned", why) for entry, why in outcomes["deleted"].items()}
+    first = plan.objects[: limit or None]
     data = {
         "dry_run": is_dry_run,
         "planned_at_ms": plan.planned_at_ms,
-        "planned": {reason.value: _tally(planned[reason]) for reason in Reason},
-        "done": {outcome: _tally(ObjectTotals(0, 0) if is_dry_run else tally) for outcome, tally in totals.items()},
-        "unproven": _tally(totals["unproven"]),
-        "objects": [{**asdict(entry), "outcome": outcome, "error": error} for entry, outcome, error in shown],
-        "objects_left_out": len(plan.objects) - len(shown),
+        "planned": {reason.value: _tally(tally) for reason, tally in plan.tallies().items()},
+        "done": {outcome: _tally(ObjectTotals(0, 0)) for outcome in totals} if is_dry_run else totals,
+        "unproven": totals["unproven"],
+        "objects": [{**asdict(entry), "outcome": ended[entry][0], "error": ended[entry][1]} for entry in first],
+        "objects_left_out": len(plan.objects) - len(first),
         "dead": _tally(plan.dead_total()),
         "retired": _tally(total_of(report.retired)),
         "young_orphans": _tally(plan.young),
@@ -251,84 +253,70 @@ def shown_collection(
         "journals": list(report.journals),
         "uploads": uploads.counts(),
     }
-    return Shown(data, [*_lines(plan, report, totals, shown, is_dry_run=is_dry_run), *uploads.lines()])
+    return Shown(data, [*_lines(data, totals), *uploads.lines()])
 
 
-def _lines(
-    plan: CollectionPlan,
-    report: CollectionReport,
-    totals: Mapping[str, ObjectTotals],
-    shown: Sequence[Outcome],
-    *,
-    is_dry_run: bool,
-) -> Iterator[Rendered]:
-    """A table of the reasons, the first objects, what is left alone, and the result."""
-    reasons: tuple[Column[tuple[Reason, ObjectTotals]], ...] = (
-        word("reason", lambda row: row[0].value),
-        Column("objects", lambda row: row[1].objects),
-        Column("size", lambda row: size_text(row[1].size_bytes)),
-        Column("which are", lambda row: _WHY[row[0]], "left", no_wrap=False),
-    )
-    yield table_of(plan.tallies().items(), *reasons)
-    yield ""
-    for entry, outcome, error in shown:
-        since = f"{_SINCE[entry.reason]} {moment_text(entry.since_ms)}"
-        yield f"{outcome:<12}object {entry.object_id} at {entry.key}: {size_text(entry.size_bytes)}, {since}"
-        if error:
-            yield f"            {error}"
-    if len(shown) < len(plan.objects):
-        yield f"            … and {len(plan.objects) - len(shown)} more (--limit 0 shows all)"
-    for tally, what in (
-        (plan.young, "named nowhere in the catalog, and not old enough"),
-        (plan.foreign, "with ids that this catalog never allocated"),
-        (plan.held_back, "named nowhere in the catalog: they may be of a node in doubt"),
-        (totals["unproven"], "that nothing proves to be of this catalog: does another system write here? (gc --id ID)"),
-    ):
-        if tally.objects:
-            yield f"left alone  {_text(tally)} {what}"
-    yield from (f"in doubt    node {node_id}: {reason}" for node_id, reason in plan.doubts.items())
-    if is_dry_run:
-        if plan.dead:
-            yield f"dead        {_text(plan.dead_total())} of deleted or trimmed streams would be retired"
-        yield f"dry run: {_text(totals['deleted'])} would be deleted (--yes does it)"
-        return
-    if report.retired:
-        total = _text(total_of(report.retired))
-        yield f"retired     {total} of deleted or trimmed streams; they are deleted after the retention"
-    yield from (f"journal     {key}" for key in report.journals)
-    others = [f"{tally.objects} {what}" for what, tally in totals.items() if what != "deleted" and tally.objects]
-    yield ", ".join([f"{_text(totals['deleted'])} deleted", *others])
-
-
-def _totals(report: CollectionReport) -> dict[str, ObjectTotals]:
-    """Tally of each result."""
+def _outcomes(report: CollectionReport) -> dict[str, dict[Collectable, str]]:
+    """The objects by outcome, each with the error or with what was found where it was not deleted."""
     return {
-        "deleted": _sum(report.deleted),
-        "spared": _sum(report.spared),
-        "failed": _sum([entry for entry, _ in report.failed]),
-        "unproven": _sum([entry for entry, _ in report.unproven]),
-        "not reached": _sum(report.not_reached),
+        "deleted": dict.fromkeys(report.deleted, ""),
+        "spared": dict.fromkeys(report.spared, ""),
+        "failed": dict(report.failed),
+        "unproven": dict(report.unproven),
+        "not reached": dict.fromkeys(report.not_reached, ""),
     }
 
 
-def _outcomes(plan: CollectionPlan, report: CollectionReport, limit: int, *, is_dry_run: bool) -> list[Outcome]:
-    """The first objects, the result for each, and the error or what was found where it was not deleted."""
-    first = plan.objects[: limit or None]
-    ended = dict.fromkeys(report.deleted, ("planned" if is_dry_run else "deleted", ""))
-    ended |= dict.fromkeys(report.spared, ("spared", ""))
-    ended |= {entry: ("failed", error) for entry, error in report.failed}
-    ended |= {entry: ("unproven", found) for entry, found in report.unproven}
-    ended |= dict.fromkeys(report.not_reached, ("not reached", ""))
-    return [(entry, *ended[entry]) for entry in first]
+def _lines(data: Fields, totals: Fields) -> Iterator[Rendered]:
+    """A table of the reasons, the first objects, what is left alone, and the result."""
+    yield table_of(data["planned"].items(), *_REASONS)
+    yield ""
+    for row in data["objects"]:
+        since = f"{_SINCE[row['reason']]} {moment_text(row['since_ms'])}"
+        yield f"{row['outcome']:<12}object {row['object_id']} at {row['key']}: {size_text(row['size_bytes'])}, {since}"
+        if row["error"]:
+            yield f"            {row['error']}"
+    if data["objects_left_out"]:
+        yield f"            … and {data['objects_left_out']} more (--limit 0 shows all)"
+    yield from (f"left alone  {_text(data[name])} {what}" for name, what in _LEFT.items() if data[name]["objects"])
+    yield from (f"in doubt    node {doubt['node']}: {doubt['reason']}" for doubt in data["doubts"])
+    if data["dry_run"]:
+        if data["dead"]["objects"]:
+            yield f"dead        {_text(data['dead'])} of deleted or trimmed streams would be retired"
+        yield f"dry run: {_text(totals['deleted'])} would be deleted (--yes does it)"
+        return
+    if data["retired"]["objects"]:
+        retired = f"{_text(data['retired'])} of deleted or trimmed streams"
+        yield f"retired     {retired}; they are deleted after the retention"
+    yield from (f"journal     {key}" for key in data["journals"])
+    others = [f"{tally['objects']} {what}" for what, tally in totals.items() if what != "deleted" and tally["objects"]]
+    yield ", ".join([f"{_text(totals['deleted'])} deleted", *others])
 
 
-def _sum(objects: tuple[Collectable, ...] | list[Collectable]) -> ObjectTotals:
-    return ObjectTotals(len(objects), sum(collectable.size_bytes for collectable in objects))
+_REASONS: tuple[Column[tuple[Reason, Fields]], ...] = (
+    word("reason", lambda row: row[0]),
+    Column("objects", lambda row: row[1]["objects"]),
+    Column("size", lambda row: size_text(row[1]["bytes"])),
+    Column("which are", lambda row: _WHY[row[0]], "left", no_wrap=False),
+)
+
+_LEFT = {
+    "young_orphans": "named nowhere in the catalog, and not old enough",
+    "foreign": "with ids that this catalog never allocated",
+    "held_back": "named nowhere in the catalog: they may be of a node in doubt",
+    "unproven": "that nothing proves to be of this catalog: does another system write here? (gc --id ID)",
+}
+"""What is left alone, by its key."""
+
+
+def _sum(objects: Iterable[Collectable]) -> ObjectTotals:
+    sizes = [collectable.size_bytes for collectable in objects]
+    return ObjectTotals(len(sizes), sum(sizes))
 
 
 def _tally(tally: ObjectTotals) -> dict[str, int]:
     return {"objects": tally.objects, "bytes": tally.size_bytes}
 
 
-def _text(tally: ObjectTotals) -> str:
-    return f"{count_text(tally.objects, 'object')} of {size_text(tally.size_bytes)}"
+def _text(tally: Fields) -> str:
+    return f"{count_text(tally['objects'], 'object')} of {size_text(tally['bytes'])}"
