@@ -1,4 +1,4 @@
-"""Every promise of docs/operations/reliability.md and docs/operations/security.md names a test that is there."""
+"""Each promise of docs/operations, and each pitfall of tests/accel/history/pitfalls.md, names tests that are there."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pytest
 
 from tests.docs.pages import ROOT, page_named, prose
 
-PAGES = [page_named("reliability"), page_named("security")]
+PROMISES = [page_named("reliability"), page_named("security")]
 WITHOUT_TESTS = {"All at once: the simulation", "What is not promised", "Trust"}
 """Sections whose lists are no promises with a test each."""
 
 
 def items() -> Iterator[tuple[str, str, list[str]]]:
     """The items of the pages' lists: heading, text, and the tests that the item names."""
-    for page in PAGES:
+    for page in PROMISES:
         for section in re.split(r"^#+ ", prose(page), flags=re.MULTILINE):
             heading, _, text = section.partition("\n")
             for item in re.findall(r"^- (.*?)(?=^- |^$|\Z)", text, re.MULTILINE | re.DOTALL):
@@ -57,3 +57,38 @@ def test_every_promise_names_a_test() -> None:
 
 def test_the_pages_make_promises() -> None:
     assert len(promises()) > 120
+
+
+PITFALLS = (ROOT / "tests/accel/history/pitfalls.md").read_text()
+ROW = re.compile(r"^\| ([AD]\d+) \|.*\| ([^|]+) \|$", re.MULTILINE)
+HELD_BY = dict(ROW.findall(PITFALLS))
+
+
+def first_line_of(name: str) -> str:
+    """What a test, named by file and function, says of itself."""
+    path, test = name.split("::")
+    tree = ast.parse((ROOT / "tests" / path).read_text())
+    (found,) = (each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == test)
+    return (ast.get_docstring(found) or "").split("\n")[0]
+
+
+def test_every_pitfall_is_named() -> None:
+    assert list(HELD_BY) == [*(f"A{number}" for number in range(1, 26)), *(f"D{number}" for number in range(1, 10))]
+
+
+def test_the_tests_that_hold_a_pitfall_say_so_in_their_first_line() -> None:
+    for pitfall, tests in HELD_BY.items():
+        names = re.findall(r"`([^`]+)`", tests)
+        assert names, pitfall
+        for name in names:
+            assert first_line_of(name).startswith(f"Pitfall {pitfall}: "), name
+
+
+def test_no_other_test_says_so() -> None:
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.FunctionDef):
+                continue
+            said = re.match(r"Pitfall ([AD]\d+)", ast.get_docstring(node) or "")
+            if said and said[1] in HELD_BY:
+                assert f"`{path.relative_to(ROOT / 'tests')}::{node.name}`" in HELD_BY[said[1]]
