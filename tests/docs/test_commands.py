@@ -61,19 +61,19 @@ def parsed(words: list[str]) -> tuple[click.Command, list[str]]:
     return command, words
 
 
-@pytest.mark.parametrize("page", _MANUALS, ids=name)
-def test_every_accel_command_and_option_exists(page: Path) -> None:
-    wrong = []
-    for start in (("accel",), (".venv/bin/accel",)):
-        for words in words_after(page, *start):
-            command, rest = parsed(words)
-            known = {option for param in command.params for option in (*param.opts, *param.secondary_opts)}
-            known |= {"--help", "-h", "--version"}
-            options = [each.partition("=")[0] for each in rest if each.startswith("-") and len(each) > 1]
-            is_group = isinstance(command, click.Group) and rest and not rest[0].startswith("-")
-            if is_group or set(options) - known:
-                wrong.append(" ".join(words))
-    assert wrong == []
+def is_wrong(words: list[str]) -> bool:
+    """Whether there is no such command, or it does not have these options."""
+    command, rest = parsed(words)
+    known = {option for param in command.params for option in (*param.opts, *param.secondary_opts)}
+    options = {each.partition("=")[0] for each in rest if each.startswith("-") and len(each) > 1}
+    is_group = isinstance(command, click.Group) and rest and not rest[0].startswith("-")
+    return bool(is_group or options - known - {"--help", "-h", "--version"})
+
+
+def test_every_accel_command_and_option_exists() -> None:
+    starts = (("accel",), (".venv/bin/accel",))
+    found = [(name(page), words) for page in _MANUALS for start in starts for words in words_after(page, *start)]
+    assert [(page, " ".join(words)) for page, words in found if is_wrong(words)] == []
 
 
 def test_the_table_of_commands_is_that_of_the_command_line() -> None:
@@ -81,17 +81,16 @@ def test_the_table_of_commands_is_that_of_the_command_line() -> None:
     assert found[0] == command_table(), "python -m tests.docs.commands writes it"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_every_make_target_exists(page: Path) -> None:
+def test_every_make_target_exists() -> None:
     targets = set(re.findall(r"^([a-z][a-z0-9-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    named = {words[0] for words in words_after(page, "make") if words and "=" not in words[0]}
-    assert named - targets == set()
+    found = [(name(page), words[0]) for page in PAGES for words in words_after(page, "make") if words]
+    assert [each for each in found if "=" not in each[1] and each[1] not in targets] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_every_benchmark_exists(page: Path) -> None:
-    for words in words_after(page, "python", "-m", "benchmarks"):
-        assert {each for each in words if re.fullmatch(r"[a-z_]+", each)} - BENCHMARKS.keys() == set()
+def test_every_benchmark_exists() -> None:
+    start = ("python", "-m", "benchmarks")
+    found = [(name(page), each) for page in PAGES for words in words_after(page, *start) for each in words]
+    assert [each for each in found if re.fullmatch(r"[a-z_]+", each[1]) and each[1] not in BENCHMARKS] == []
 
 
 @pytest.mark.parametrize("page", _EXPLAIN_PAGES, ids=name)

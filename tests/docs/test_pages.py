@@ -28,20 +28,19 @@ def relative_links(page: Path) -> list[str]:
     return [link for link in links(page) if "://" not in link and not link.startswith("mailto:")]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_every_relative_link_leads_to_a_file_and_a_heading_of_it(page: Path) -> None:
-    broken = []
-    for link in relative_links(page):
-        target, anchor = target_of(page, link)
-        if not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors(target)):
-            broken.append(link)
-    assert broken == []
+def problem_of(page: Path, link: str) -> str:
+    """What is wrong with a link, or nothing."""
+    target, anchor = target_of(page, link)
+    if not target.is_relative_to(ROOT):
+        return "leads out of the project"
+    if not target.exists():
+        return "no such file"
+    return "no such heading" if anchor and target.suffix == ".md" and anchor not in anchors(target) else ""
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_no_link_leads_out_of_the_project(page: Path) -> None:
-    outside = [link for link in relative_links(page) if not target_of(page, link)[0].is_relative_to(ROOT)]
-    assert outside == []
+def test_every_relative_link_leads_to_a_file_of_the_project_and_a_heading_of_it() -> None:
+    found = [(name(page), link, problem_of(page, link)) for page in PAGES for link in relative_links(page)]
+    assert [each for each in found if each[2]] == []
 
 
 def test_every_page_and_picture_is_reached_from_the_readme() -> None:
@@ -62,22 +61,25 @@ SIZE_BYTES_MAX = 150_000
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-@pytest.mark.parametrize("picture", sorted(FOLDER.glob("*.svg")), ids=name)
-def test_every_picture_has_a_title_a_description_and_dark_colours(picture: Path) -> None:
-    root = ET.parse(picture).getroot()  # noqa: S314 - our own pictures
-    assert all((root.findtext(f"{SVG}{part}") or "").strip() for part in ("title", "desc"))
-    assert "prefers-color-scheme: dark" in (root.findtext(f"{SVG}style") or "")
+def test_every_picture_has_a_title_a_description_and_dark_colours() -> None:
+    lacking = []
+    for picture in sorted(FOLDER.glob("*.svg")):
+        root = ET.parse(picture).getroot()  # noqa: S314 - our own pictures
+        is_dark = "prefers-color-scheme: dark" in (root.findtext(f"{SVG}style") or "")
+        if not is_dark or not all((root.findtext(f"{SVG}{part}") or "").strip() for part in ("title", "desc")):
+            lacking.append(picture.name)
+    assert lacking == []
 
 
 def test_the_picture_of_the_rooms_is_drawn_from_the_contracts() -> None:
     assert rooms.PICTURE.read_text() == rooms.picture(), "python -m tests.docs.rooms"
 
 
-@pytest.mark.parametrize("picture", sorted(FOLDER.glob("*.svg")), ids=name)
-def test_every_picture_is_on_a_page_with_words_that_replace_it(picture: Path) -> None:
-    words = [found for page in PAGES for found in re.findall(ALT.format(re.escape(picture.name)), page.read_text())]
-    assert words
-    assert min(len(each.split()) for each in words) >= 5
+def test_every_picture_is_on_a_page_with_words_that_replace_it() -> None:
+    text = "".join(page.read_text() for page in PAGES)
+    pictures = [picture.name for picture in FOLDER.glob("*.svg")]
+    words = {each: re.findall(ALT.format(re.escape(each)), text) for each in pictures}
+    assert [each for each in pictures if min((len(found.split()) for found in words[each]), default=0) < 5] == []
 
 
 def test_the_pictures_of_the_console_are_small_and_on_a_page() -> None:
@@ -110,15 +112,15 @@ def test_python_blocks_run_one_after_another_and_print_what_the_page_says(
         assert printed.getvalue() == (block.prints or ""), f"{name(page)}:{block.line}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_sessions_in_a_page_show_what_python_answers(page: Path) -> None:
-    assert doctest.testfile(str(page), module_relative=False, encoding="utf-8").failed == 0
+def test_sessions_in_pages_show_what_python_answers() -> None:
+    found = {name(page): doctest.testfile(str(page), module_relative=False, encoding="utf-8") for page in PAGES}
+    assert [each for each, results in found.items() if results.failed] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_python_blocks_can_be_read_by_python(page: Path) -> None:
-    for block in blocks(page, "python"):
-        compile(block.text, f"{name(page)}:{block.line}", "exec")
+def test_python_blocks_can_be_read_by_python() -> None:
+    for page in PAGES:
+        for block in blocks(page, "python"):
+            compile(block.text, f"{name(page)}:{block.line}", "exec")
 
 
 def test_hooks_before_a_commit_are_commands_of_make_check() -> None:
