@@ -1,4 +1,4 @@
-"""What docs/explanation/history.md says of states, calls, sizes and names is what the code has."""
+"""What docs/explanation/history.md says of states, calls and names is what the code has."""
 
 from __future__ import annotations
 
@@ -8,25 +8,16 @@ from operator import attrgetter
 
 import pytest
 
-from accel.history.records import EPOCH_TIMES_BLOCK, HISTORY_CHUNK, SEALED_SIZES
 from accel.history.rules.configuration import StreamConfiguration
 from accel.history.rules.states import TRANSITIONS, StreamState
 from accel.history.rules.values import parse_segment
 from accel.history.store import HistorySettings, Stream, StreamStore
 from accel.testing import MemorySegments
 from loaders.store import CountingStore, MemoryStore
-from range_index.epoch_times import LEAF_PARTS, PART_EPOCHS, Block, BlockKind, BlockTimes
-from tests.accel.history.records.building import chunk_of_scales, jittered_times, shard_of_sizes
-from tests.docs.pages import blocks, page_named, table_rows
+from tests.docs.pages import blocks, code, page_named, table_rows
 
 PAGE = page_named("history")
 SETTINGS = HistorySettings(part_epochs=2, leaf_parts=2)
-YEAR_SECONDS = 365 * 86_400
-
-
-def code(text: str) -> list[str]:
-    """What stands in backticks."""
-    return re.findall(r"`([^`]+)`", text)
 
 
 def ids(text: str) -> list[int]:
@@ -141,36 +132,3 @@ def test_the_states_and_where_they_lead_stand_in_the_page() -> None:
     expected = {now.value: {each.value for each in wanted} for now, wanted in TRANSITIONS.items()}
     told = {now: set(wanted) for now, wanted in told_states()}
     assert told == {now: wanted for now, wanted in expected.items() if wanted}, "SEALED leads nowhere"
-
-
-def figure(first_cell: str) -> list[float]:
-    """The numbers of a row of figures."""
-    [row] = [row for row in table_rows(PAGE) if row[0].startswith(first_cell)]
-    return [float(each) for each in re.findall(r"\d+(?:\.\d+)?", row[1].replace(",", ""))]
-
-
-def test_a_year_fills_as_many_leaves_and_parts_as_the_page_says() -> None:
-    assert f"{YEAR_SECONDS:,} epochs" in PAGE.read_text()
-    leaves, rest = divmod(YEAR_SECONDS, PART_EPOCHS * LEAF_PARTS)
-    megabytes, told_leaves, told_parts, _ = figure("the index of times, after a year")
-    assert (told_leaves, told_parts) == (leaves, (rest - 1) // PART_EPOCHS)
-    low, high = figure("a leaf, 100,000 times")[-2:]
-    assert leaves * low / 1000 <= megabytes <= leaves * high / 1000
-
-
-def test_a_leaf_is_as_large_as_the_page_says() -> None:
-    leaf = BlockTimes(Block(BlockKind.LEAF, 314, 100_000), jittered_times(100_000))
-    low, high = figure("a leaf, 100,000 times")
-    assert low - 1 <= len(EPOCH_TIMES_BLOCK.encode(leaf)) / 1000 <= high
-
-
-def test_a_shard_is_as_large_as_the_page_says() -> None:
-    [told] = figure("a shard of 1,000 sealed sizes")
-    assert len(SEALED_SIZES.encode(shard_of_sizes(1_000))) / 1000 == pytest.approx(told, rel=0.05)
-
-
-@pytest.mark.parametrize("segments", [2, 64, 1_000])
-def test_an_epoch_of_a_chunk_is_as_large_as_the_page_says(segments: int) -> None:
-    low, high = figure("a history chunk of 1,000 epochs")
-    size_bytes = len(HISTORY_CHUNK.encode(chunk_of_scales(1, segments=segments)))
-    assert low <= size_bytes / 1000 <= high

@@ -7,10 +7,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from math import log2
-from typing import Any
 
-import numpy as np
 import pytest
 
 from accel import (
@@ -29,7 +26,6 @@ from accel import (
 from accel.catalog.records import STREAMS_AN_OBJECT_MAX
 from accel.history.rules.configuration import StreamConfiguration
 from accel.history.store import StreamStore
-from accel.streams.rules.arrival_order import Orderer, Standing
 from accel.streams.rules.group_state import READERS_MAX
 from accel.streams.rules.membership import REBALANCE_SECONDS
 from accel.streams.rules.settings import ReaderSettings
@@ -37,70 +33,11 @@ from accel.streams.rules.transaction_data import SIZE_BYTES_MAX
 from accel.streams.settings import SegmentsSettings, StreamWriterSettings
 from accel.testing import MemorySegments
 from loaders.store import CountingStore, MemoryStore
-from range_index import segment_times
-from range_index.segment_times import RecordBounds, search
 from tests.docs.pages import page_named, table_rows
 
 PAGE = page_named("order")
 TEXT = " ".join(PAGE.read_text().split())
 ROWS = table_rows(PAGE)
-
-
-def test_the_orderer_does_what_the_page_says() -> None:
-    standings = [
-        Standing(1, 30),
-        Standing(2, 20),
-        Standing(3, 20),
-        Standing(4, None),
-        Standing(5, None, is_drained=True),
-    ]
-    chosen = []
-    while (first := Orderer(standings).choose()) is not None:
-        chosen.append(first.segment)
-        standings.remove(first)
-    assert chosen == [5, 2, 3, 1]
-    assert "first; of equal times, the lower id." in TEXT
-
-
-def lengths(kind: str, count: int) -> list[np.ndarray[Any, np.dtype[np.int64]]]:
-    """How long the records of an index are: the cases of a row of the table."""
-    random = np.random.default_rng(1)
-    equal = np.full(count, 100)
-    huge = count * 100_000
-    return {
-        "equal": [equal],
-        "50 to 150": [random.integers(50, 151, count)],
-        "a huge one at the head or the tail": [np.append(equal, huge), np.insert(equal, 0, huge)],
-        "Pareto, with exponent 0.5": [(random.pareto(0.5, count) * 100 + 1).clip(max=1e12).astype(np.int64)],
-    }[kind]
-
-
-def probes(sizes: np.ndarray[Any, np.dtype[np.int64]]) -> list[int]:
-    ends = np.cumsum(sizes).tolist()
-    bracket = RecordBounds(0, 0, len(ends) - 1, ends[-1])
-    offsets = np.random.default_rng(2).integers(0, ends[-1], 300).tolist()
-    starts = np.random.default_rng(3).choice([0, *ends[:-1]], 300).tolist()
-    return [search(bracket, offset, ends.__getitem__).probes for offset in offsets + starts]
-
-
-def told_probes() -> list[list[str]]:
-    """The rows of the table of probes in the docstring of the search."""
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in (segment_times.__doc__ or "").splitlines()]
-    return [row for row in rows if len(row) == 4 and " / " in row[1]]
-
-
-@pytest.mark.parametrize("row", told_probes(), ids=lambda row: row[0])
-def test_a_search_takes_about_as_many_probes_as_its_docstring_says(row: list[str]) -> None:
-    for count, cell in zip((1_000, 10_000, 100_000), row[1:], strict=True):
-        most = float(cell.split("/")[1])
-        found = [each for sizes in lengths(row[0], count) for each in probes(sizes)]
-        assert max(found) <= 2 * log2(count + 1) + 4
-        assert max(found) <= most + 5
-    assert "2 * log2(records) + 4 probes" in (segment_times.__doc__ or "")
-
-
-def test_the_table_of_probes_has_a_row_for_each_kind_of_lengths() -> None:
-    assert len(told_probes()) == 4
 
 
 @contextmanager
