@@ -22,6 +22,7 @@ from accel.image_source import ImageSource
 from accel.lookup.answer import Answer, Request, checked_arguments, plain_deadline, plain_request
 from accel.lookup.engine import Engine
 from accel.lookup.following import Asked
+from accel.lookup.hints import WarmReport
 from accel.lookup.lookup import Asking
 from accel.lookup.reading import BYTES_MAX, Ranges
 from accel.lookup.scripts import (
@@ -39,7 +40,6 @@ from accel.lookup.scripts import (
     wait_newer,
 )
 from accel.lookup.stats import AcceleratorStats, count_answers
-from accel.lookup.warming import WarmReport
 from accel.settings import Settings
 from accel.system import SYSTEM, Components
 from loaders.format import BatchColumns, RecordBatch, find

@@ -17,6 +17,7 @@ from accel.image import OPEN_END, ImageVersion, MetadataImage, is_newer
 from accel.lookup.accelerator import AcceleratorBase
 from accel.lookup.answer import Answer, Request, checked_arguments
 from accel.lookup.following import WAIT_SECONDS_MAX
+from accel.lookup.hints import WarmReport
 from accel.lookup.reading import BYTES_MAX, Ranges
 from accel.lookup.scripts import (
     AT_ONCE_MAX,
@@ -26,7 +27,6 @@ from accel.lookup.scripts import (
     checked_requests,
     current_image,
 )
-from accel.lookup.warming import WarmReport
 from loaders.awaiting import ended, outcome
 from loaders.format import RecordBatch
 from loaders.settings import TimeLimit

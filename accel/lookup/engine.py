@@ -18,7 +18,7 @@ from accel.image import MetadataImage, NodeImage, ObjectRef, generation_of
 from accel.image_source import ImageSource
 from accel.lookup.answer import Answer, Request
 from accel.lookup.following import ImageFollower
-from accel.lookup.hints import HintLoad, HintLoader, HintStore
+from accel.lookup.hints import FilterLoader, HintLoad, HintLoader, HintStore, PackFollower, Warming, WarmReport
 from accel.lookup.index_cache import EmptyIndexCache, SharedIndexCache
 from accel.lookup.lookup import Asking, begin
 from accel.lookup.reading import Ranges, ReadSteps, Watch, read_range
@@ -37,7 +37,6 @@ from accel.lookup.steps import (
     Reply,
     SnapshotKnown,
 )
-from accel.lookup.warming import FilterLoader, PackFollower, Warming, WarmReport
 from accel.settings import Settings
 from accel.system import Components
 from loaders.hints import StreamEntries

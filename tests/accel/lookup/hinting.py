@@ -12,7 +12,7 @@ import numpy as np
 
 from accel.image import MetadataImage, ObjectRef
 from accel.lookup.answer import Answer
-from accel.lookup.hints import HintLoader, HintStore
+from accel.lookup.hints import FilterLoader, HintLoader, HintStore, Warming, WarmReport
 from accel.lookup.steps import (
     HintReply,
     OpenObjects,
@@ -23,7 +23,6 @@ from accel.lookup.steps import (
     Sent,
     SnapshotKnown,
 )
-from accel.lookup.warming import FilterLoader, Warming, WarmReport
 from accel.settings import Settings
 from bloom import StreamFilter
 from loaders.hints import (

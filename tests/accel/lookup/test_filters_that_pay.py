@@ -103,7 +103,7 @@ def test_few_candidates_are_opened(objects: int) -> None:
 def test_filters_that_would_cost_more_than_the_objects_are_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     store, image = cluster(24)
     with patient(store, image) as one:
-        monkeypatch.setattr("accel.lookup.warming.plan_pack_reads", lambda *_: [Span()] * 15)
+        monkeypatch.setattr("accel.lookup.hints.plan_pack_reads", lambda *_: [Span()] * 15)
         told = one.explain(OTHER, 0)
         assert store.take() == (24, 1)
         assert "the node's filters would cost more than they save, and were not loaded" in told.text()
@@ -116,7 +116,7 @@ class Span:
 
 @pytest.mark.parametrize("most", [1, 500])
 def test_a_lookup_loads_no_more_bytes_than_its_bound(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    monkeypatch.setattr("accel.lookup.warming.PACK_SIZE_BYTES_MAX", most)
+    monkeypatch.setattr("accel.lookup.hints.PACK_SIZE_BYTES_MAX", most)
     store, image = cluster()
     with patient(store, image) as one:
         assert found(one, RARE) == list(HOLDERS[RARE])
