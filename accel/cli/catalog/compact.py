@@ -30,9 +30,8 @@ from accel.compaction import (
     Done,
     Status,
 )
-from accel.compaction.plan import NodePlan
 from accel.image import MetadataImage
-from accel.rendering import Column, Output, Rendered, Shown, table_of
+from accel.rendering import Column, Fields, Output, Rendered, Shown, table_of
 from accel.system import SYSTEM, StopRequested
 from accel.units import count_text, size_text, time_text
 from loaders.settings import MIB, MergeSettings
@@ -250,22 +249,24 @@ def show_foreign_plan(work: CompactionWork, image: MetadataImage, store: ObjectS
 def shown_compaction(plan: CompactionPlan, report: CompactionReport | None) -> Shown:
     """The result of a compaction or, without a report, its plan."""
     report_data = None if report is None else report.to_dict()
-    data = {"dry_run": report is None, "plan": plan.to_dict(), "report": report_data}
-    return Shown(data, _lines(plan, report))
+    data: dict[str, Any] = {"dry_run": report is None, "plan": plan.to_dict(), "report": report_data}
+    return Shown(data, _lines(data["plan"], plan, report))
 
 
-def _lines(plan: CompactionPlan, report: CompactionReport | None) -> Iterator[Rendered]:
+_NODES: tuple[Column[Fields], ...] = (
+    Column("node", "node_id"),
+    Column("objects", "objects"),
+    Column("target", "target_objects"),
+    Column("afterwards", "objects_after"),
+    Column("groups", "groups"),
+    Column("dead", "dead_objects"),
+)
+
+
+def _lines(planned: Fields, plan: CompactionPlan, report: CompactionReport | None) -> Iterator[Rendered]:
     """A table of the nodes, the groups, what is left alone, what failed, and a summary line."""
     if plan.nodes:
-        columns: tuple[Column[NodePlan], ...] = (
-            Column("node", lambda node: node.node_id),
-            Column("objects", lambda node: node.objects),
-            Column("target", lambda node: node.target_objects),
-            Column("afterwards", lambda node: node.objects_after),
-            Column("groups", lambda node: len(node.groups)),
-            Column("dead", lambda node: len(node.dead)),
-        )
-        yield table_of(plan.nodes, *columns)
+        yield table_of(planned["nodes"], *_NODES)
         yield ""
     for group in plan.groups[:GROUPS_SHOWN_MAX]:
         outputs = f"{group.set_objects} and {count_text(group.stream_objects, 'stream object')}"
@@ -277,7 +278,7 @@ def _lines(plan: CompactionPlan, report: CompactionReport | None) -> Iterator[Re
         f"failed: node {node.node_id}, {count_text(node.objects, 'object')}: {node.reason}" for node in plan.failed
     )
     if report is None:
-        yield f"dry run: {_planned(plan)}"
+        yield f"dry run: {_planned(planned)}"
         return
     yield from _not_done(report)
     what = f"{count_text(report.rewritten_objects, 'object')} of {size_text(report.rewritten_bytes)}"
@@ -312,14 +313,13 @@ def _left_alone(plan: CompactionPlan) -> Iterator[str]:
         yield f"left alone: {reason}"
 
 
-def _planned(plan: CompactionPlan) -> str:
-    dead = f"{count_text(len(plan.dead), 'object')} of {size_text(sum(ref.size_bytes for ref in plan.dead))}"
-    retired = f"{dead}, of which nothing is needed any more, would be retired" if plan.dead else ""
-    if not plan.groups:
-        why = "nothing to do, for the reasons above" if plan.reasons else "nothing to do: no node has a list"
+def _planned(plan: Fields) -> str:
+    dead = f"{count_text(plan['dead_objects'], 'object')} of {size_text(plan['dead_bytes'])}"
+    retired = f"{dead}, of which nothing is needed any more, would be retired" if plan["dead_objects"] else ""
+    if not plan["groups"]:
+        why = "nothing to do, for the reasons above" if plan["reasons"] else "nothing to do: no node has a list"
         return retired or why
-    sources = sum(len(group.sources) for group in plan.groups)
-    outputs = str(sum(group.set_objects for group in plan.groups))
-    own = count_text(plan.stream_objects, "stream object")
-    merged = f"{count_text(sources, 'object')} of {size_text(plan.source_bytes)} would become {outputs} and {own}"
+    sources = f"{count_text(plan['rewritten_objects'], 'object')} of {size_text(plan['rewritten_bytes'])}"
+    own = count_text(plan["added_stream_objects"], "stream object")
+    merged = f"{sources} would become {plan['added_objects']} and {own}"
     return f"{retired}; {merged}" if retired else merged
