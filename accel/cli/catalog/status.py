@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +25,7 @@ from accel.cli.options import TIME, StoreChoice, command, end_with, option, stor
 from accel.errors import AccessDenied
 from accel.hint_building.stored import StoredHint, stored_hints
 from accel.image import MetadataImage, NodeImage, StreamImage, version_number
-from accel.rendering import Column, Output, Rendered, Shown, table_of, word
+from accel.rendering import Column, Fields, Output, Rendered, Shown, table_of, word
 from accel.system import SYSTEM
 from accel.units import count_text, moment_text, size_text, time_text
 from loaders.hints import HintTrouble
@@ -213,15 +211,21 @@ def _delete_pending(state: CatalogState) -> dict[str, int]:
     return {"objects": sum(map(len, sizes)), "bytes": sum(int(each.sum()) for each in sizes)}
 
 
+_NODES: tuple[Column[Fields], ...] = (
+    Column("node", "node_id"),
+    *(Column(name, name) for name in ("epoch", "live", "prepared", "retired")),
+    Column("size", lambda node: size_text(node["bytes"])),
+    Column("dead", lambda node: size_text(node["dead_bytes"])),
+    Column("waiting", lambda node: size_text(node["waiting_bytes"])),
+)
+
+
 def _status_lines(record: FormatRecord, data: Mapping[str, Any], hints: Sequence[StoredHint]) -> Iterator[Rendered]:
     """The format record, tables of the nodes and their hints, and summary lines."""
     yield from _format_lines(record)
     yield ""
     if data["nodes"]:
-        counts = [Column(name, itemgetter(name)) for name in ("epoch", "live", "prepared", "retired")]
-        columns = (("size", "bytes"), ("dead", "dead_bytes"), ("waiting", "waiting_bytes"))
-        sizes = [Column(title, partial(_size_of, name)) for title, name in columns]
-        yield table_of(data["nodes"], Column("node", itemgetter("node_id")), *counts, *sizes)
+        yield table_of(data["nodes"], *_NODES)
         yield ""
     for node in data["nodes"]:
         for bad in node["set_aside"]:
@@ -280,10 +284,6 @@ def _quality(each: StoredHint) -> str:
         parts.append(f"{check.false_positive_share:.2%} of absent streams pass, {check.worst_share:.2%} at worst")
     faults = {"unreadable": check.unreadable, "bad": check.bad, "other to pybloom-live": check.differing}
     return ", ".join([*parts, *(f"{count} {name}" for name, count in faults.items() if count)])
-
-
-def _size_of(name: str, row: Mapping[str, Any]) -> str:
-    return size_text(row[name])
 
 
 def image_data(image: MetadataImage) -> dict[str, Any]:
