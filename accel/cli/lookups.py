@@ -14,7 +14,6 @@ from typing import Any, BinaryIO, TypeVar
 
 import click
 from msgspec import structs
-from rich.table import Table
 from rich.text import Text
 
 from accel.cli.explanations import explanation_lines
@@ -33,9 +32,9 @@ from accel.cli.options import (
 )
 from accel.image import version_number
 from accel.lookup.accelerator import Reading
-from accel.lookup.answer import Answer, Ending, FoundObject, Kind
+from accel.lookup.answer import Answer, Ending, FoundObject
 from accel.lookup.explain import answer_text, cost_text
-from accel.rendering import Column, Folded, Output, Shown, printable, table_of
+from accel.rendering import Column, Fields, Folded, Output, Shown, printable, table_of
 from accel.system import SYSTEM
 from accel.units import count_text, size_text
 from loaders.format import RecordBatch
@@ -78,7 +77,7 @@ def question_options(command: Command) -> Command:
 
 def _shown_lookup(answer: Answer, layout: ObjectLayout, policy: str, total: OperationCount, seconds: float) -> Shown:
     """An answer, the keys of its objects, and its cost."""
-    data = {
+    data: dict[str, Any] = {
         "request": structs.asdict(answer.request),
         "image_version": version_number(answer.image_version),
         "policy": policy,
@@ -98,22 +97,16 @@ def _shown_lookup(answer: Answer, layout: ObjectLayout, policy: str, total: Oper
     cost = cost_text(total.requests, total.received_bytes, seconds)
     sentences = (answer_text(answer), f"{count_text(answer.rounds, 'round')}, {cost}")
     lines = [Folded(Text(sentence)) for sentence in sentences]
-    return Shown(data, (_table(answer, layout), "", *lines) if answer.objects else lines)
+    return Shown(data, (table_of(data["objects"], *_OBJECTS), "", *lines) if answer.objects else lines)
 
 
-def _table(answer: Answer, layout: ObjectLayout) -> Table:
-    columns: tuple[Column[FoundObject], ...] = (
-        Column("object", lambda item: item.object_id),
-        Column("node", lambda item: "" if item.node_id is None else item.node_id),
-        _folded("kind", lambda item: "stream" if item.kind is Kind.STREAM else "stream set"),
-        _folded("offsets", lambda item: f"[{item.start}, {item.end})"),
-        _folded("key", lambda item: layout.object_key(item.object_id)),
-    )
-    return table_of(answer.objects, *columns)
-
-
-def _folded(title: str, value: Callable[[FoundObject], str]) -> Column[FoundObject]:
-    return Column(title, value, "left", no_wrap=False)
+_OBJECTS: tuple[Column[Fields], ...] = (
+    Column("object", "object_id"),
+    Column("node", lambda item: "" if item["node_id"] is None else item["node_id"]),
+    Column("kind", lambda item: item["kind"].replace("_", " "), "left", no_wrap=False),
+    Column("offsets", lambda item: f"[{item['start']}, {item['end']})", "left", no_wrap=False),
+    Column("key", "key", "left", no_wrap=False),
+)
 
 
 def _object_data(item: FoundObject, layout: ObjectLayout) -> dict[str, Any]:
