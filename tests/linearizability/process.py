@@ -66,7 +66,6 @@ FORMAT = FormatRecord(
 note: retention less the age of an image. A stop and a late request together are shorter, as are all other times."""
 
 SETTINGS = CatalogSettings(parallel_requests=4, ids_block=8, checkpoint_commits=5)
-writer_module.IDS_AHEAD, writer_module.STREAM_OBJECTS_IN_LIST_MAX = 2, 3
 
 EXPECTED = (StoreError, TableError, CommitRefused, SessionFenced, MaintenanceRefused, MaintenanceStopped, ImageTooOld)
 """What an operation may end with, whatever happens to the process."""
@@ -417,6 +416,7 @@ def _patient(make: Callable[[], Broker]) -> Broker:
 def main(text: str) -> None:
     """See the module."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the supervisor's
+    writer_module.IDS_AHEAD, writer_module.STREAM_OBJECTS_IN_LIST_MAX = 2, 3  # in this process alone
     orders = Orders(**json.loads(text))
     with DEFECTS[orders.planted].plant():
         live(orders)
