@@ -6,7 +6,7 @@ With `--image` the nodes are those of a controller's metadata; a catalog is not 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,15 +25,13 @@ from accel.cli.options import (
 from accel.cli.signals import Signals, until_signal
 from accel.hint_building import (
     Depth,
-    FailedObject,
     HintChoice,
     HintPlan,
     HintReport,
     NodePlan,
-    NodeReport,
 )
 from accel.image import MetadataImage
-from accel.rendering import Column, Output, Rendered, Shown, table_of, word
+from accel.rendering import Column, Fields, Output, Rendered, Shown, table_of, word
 from accel.units import count_text, size_text, time_text
 
 FAILURES_SHOWN_MAX = 50
@@ -185,14 +183,14 @@ def _planned(plan: HintPlan) -> str:
         return "the catalog has no nodes"
     if not busy:
         return "nothing to do: the hints of all nodes cover exactly the listed objects"
-    built = sum(int(node.filters.wanted.sum()) for node in busy if node.filters is not None)
-    dropped = sum(len(node.filters.dropped) for node in busy if node.filters is not None)
+    packs = [node.filters for node in busy if node.filters is not None]
+    snapshots = [node.snapshot for node in busy if node.snapshot is not None and not node.snapshot.is_current]
     told = []
-    if any(node.filters is not None for node in busy):
-        told.append(f"{count_text(built, 'filter')} would be built, {dropped} dropped")
-    if any(node.snapshot is not None and not node.snapshot.is_current for node in busy):
-        snapshots = sum(node.snapshot is not None and not node.snapshot.is_current for node in busy)
-        told.append(f"{count_text(snapshots, 'snapshot')} would be written")
+    if packs:
+        built = count_text(sum(int(pack.wanted.sum()) for pack in packs), "filter")
+        told.append(f"{built} would be built, {sum(len(pack.dropped) for pack in packs)} dropped")
+    if snapshots:
+        told.append(f"{count_text(len(snapshots), 'snapshot')} would be written")
     return f"{'; '.join(told)}; {count_text(plan.to_open, 'object')} would be opened"
 
 
@@ -205,11 +203,7 @@ def _troubles(plan: HintPlan, report: HintReport) -> Iterator[str]:
         for kind in node.overtaken:
             yield f"node {node.node_id}: another run wrote a newer {kind} meanwhile; that one is used"
         yield from (f"failed: node {node.node_id}: {error}" for error in node.errors)
-    yield from failed_objects([failure for node in report.nodes for failure in node.failures])
-
-
-def failed_objects(failures: Sequence[FailedObject]) -> Iterator[str]:
-    """A line for each of the first objects that failed, and the number of the others."""
+    failures = [failure for node in report.nodes for failure in node.failures]
     for failure in failures[:FAILURES_SHOWN_MAX]:
         yield f"failed: object {failure.object_id} of node {failure.node_id}: {failure.reason}"
     if len(failures) > FAILURES_SHOWN_MAX:
@@ -217,20 +211,15 @@ def failed_objects(failures: Sequence[FailedObject]) -> Iterator[str]:
 
 
 def _sentence(report: HintReport) -> str:
-    row = report.row()
+    row: Fields = report.row()
     parts = []
     if any(node.filters is not None for node in report.nodes):
         parts.append(
             f"filters: {row['added_filters']} added, {row['dropped_filters']} dropped, {row['kept_filters']} kept"
         )
     if any(node.snapshot is not None for node in report.nodes):
-        parts.append(f"snapshots: {row['covered_objects']} of {count_text(int(row['objects']), 'object')} covered")
-    parts.append(f"{count_text(int(row['opened_objects']), 'object')} opened, {_failed(report.nodes)}")
-    cost = f"{size_text(int(row['written_bytes']))} written, {count_text(report.requests, 'request')}"
-    return f"{'; '.join(parts)}; {cost}, {time_text(report.seconds)}"
-
-
-def _failed(nodes: Sequence[NodeReport]) -> str:
-    objects = sum(len(node.failures) for node in nodes)
-    failed = sum(bool(node.errors) for node in nodes)
-    return f"{count_text(objects, 'object')} and {count_text(failed, 'node')} failed"
+        parts.append(f"snapshots: {row['covered_objects']} of {count_text(row['objects'], 'object')} covered")
+    failed = f"{count_text(row['failed_objects'], 'object')} and {count_text(row['failed_nodes'], 'node')} failed"
+    parts.append(f"{count_text(row['opened_objects'], 'object')} opened, {failed}")
+    cost = f"{size_text(row['written_bytes'])} written, {count_text(row['requests'], 'request')}"
+    return f"{'; '.join(parts)}; {cost}, {time_text(row['seconds'])}"
