@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from operator import itemgetter
-from typing import Any, Final, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 import click
 import numpy as np
 
 from accel.cli.objects.opening import LookedInto, Target, Targets, look_into
 from accel.cli.options import Place, command, limit_option, place_options
-from accel.rendering import Column, Output, Rendered, Shown, table_of
+from accel.rendering import Column, Fields, Output, Rendered, Shown, table_of
 from accel.units import count_text, size_text
 from loaders.format import BlockIndex
 
@@ -83,32 +82,29 @@ def _stream_data(index: BlockIndex, stream_id: int) -> dict[str, Any]:
     }
 
 
-DataColumn: TypeAlias = Column[dict[str, Any]]
-
-
-def _offsets(row: dict[str, Any]) -> str:
+def _offsets(row: Fields) -> str:
     return f"[{row['start']}, {row['end']})"
 
 
-def _size(row: dict[str, Any]) -> str:
+def _size(row: Fields) -> str:
     return size_text(row["size_bytes"])
 
 
-_TABLES: Final[dict[bool, list[DataColumn]]] = {
+_TABLES: Final[dict[bool, list[Column[Fields]]]] = {
     False: [
-        Column("stream", itemgetter("stream_id")),
+        Column("stream", "stream_id"),
         Column("offsets", _offsets),
-        Column("rows", itemgetter("rows")),
-        Column("batches", itemgetter("records")),
+        Column("rows", "rows"),
+        Column("batches", "records"),
         Column("size", _size),
         Column("holes", lambda row: row["holes"] or ""),
     ],
     True: [
-        Column("row", itemgetter("row")),
-        Column("stream", itemgetter("stream_id")),
+        Column("row", "row"),
+        Column("stream", "stream_id"),
         Column("offsets", _offsets),
-        Column("batches", itemgetter("record_count")),
-        Column("position", itemgetter("position")),
+        Column("batches", "record_count"),
+        Column("position", "position"),
         Column("size", _size),
     ],
 }
@@ -116,9 +112,9 @@ _TABLES: Final[dict[bool, list[DataColumn]]] = {
 
 
 def _lines(
-    data: Mapping[str, Any],
-    columns: Sequence[DataColumn],
-    chosen: Sequence[dict[str, Any]],
+    data: Fields,
+    columns: Sequence[Column[Fields]],
+    chosen: Sequence[Fields],
     stream_id: int | None,
     left: int,
 ) -> Iterator[Rendered]:
