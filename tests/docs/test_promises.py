@@ -1,13 +1,17 @@
-"""Each promise of docs/operations, and each pitfall of tests/accel/history/pitfalls.md, names tests that are there."""
+"""Each promise of docs/operations, and each pitfall of tests/accel/history/pitfalls.md, names tests that are there; findings have steps."""
 
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from accel.catalog.problems import ProblemKind
+from accel.cli.objects import verify as object_verification
+from accel.repair.findings import RepairOutcome
 from tests.docs.pages import ROOT, page_named, prose
 
 PROMISES = [page_named("reliability"), page_named("security")]
@@ -93,3 +97,28 @@ def test_no_other_test_says_so() -> None:
             said = re.match(r"Pitfall ([AD]\d+)", ast.get_docstring(node) or "")
             if said and said[1] in HELD_BY:
                 assert f"`{path.relative_to(ROOT / 'tests')}::{node.name}`" in HELD_BY[said[1]]
+
+
+REPAIR = page_named("repair").read_text()
+
+
+def findings(heading: str) -> set[str]:
+    """What stands between backticks before the colon in each item of the list below a heading."""
+    below = REPAIR[REPAIR.index(f"## {heading}") :]
+    items = re.findall(r"^- (`[^:]*`): \S", below[: below.find("\n## ", 3)], re.MULTILINE)
+    return {name for item in items for name in re.findall(r"`([^`]+)`", item)}
+
+
+def test_each_finding_of_a_catalog_has_a_next_step() -> None:
+    assert findings("What verify finds in a catalog") == {*ProblemKind, "UNCHECKED", "orphan"}
+
+
+def test_each_check_of_an_object_has_a_next_step() -> None:
+    source = inspect.getsource(object_verification)
+    checks = set(re.findall(r"(?:\.problem\(|_compare\(checked, )\"([a-z-]+)\"", source))
+    assert len(checks) >= 6
+    assert findings("What verify finds in objects") == {*checks, "ORDER", "UNCHECKED"}
+
+
+def test_each_outcome_of_a_repair_has_a_next_step() -> None:
+    assert findings("What repair finds in a stream") == {each.value for each in RepairOutcome}

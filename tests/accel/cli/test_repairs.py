@@ -1,4 +1,4 @@
-"""Each kind of finding has its next step in docs/operations/repair.md, and following the page mends the damage.
+"""Following docs/operations/repair.md mends the damage.
 
 The commands that are run are those of the page, in its order, with the test's stores, node and version in place of its
 own; what the page leaves to the store's own tools is done to the store.
@@ -6,9 +6,7 @@ own; what the page leaves to the store's own tools is done to the store.
 
 from __future__ import annotations
 
-import inspect
 import json
-import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from itertools import count
@@ -19,14 +17,11 @@ import pytest
 
 from accel import connect
 from accel.catalog import ObjectCatalog
-from accel.catalog.problems import ProblemKind
 from accel.catalog.verify import Verdict, verify
-from accel.cli.objects import verify as object_verification
 from accel.errors import AccelError, CatalogWentBack
 from accel.history.records import HISTORY_CHUNK
 from accel.history.rules.epochs import HistoryChunk
 from accel.history.store import GivenSizes, StreamStore
-from accel.repair.findings import RepairOutcome
 from accel.repair.objects import PutBackOutcome, put_back
 from accel.system import SYSTEM
 from accel.testing import Crash, CrashStore
@@ -53,29 +48,6 @@ def commands(heading: str, block: int = 0) -> list[str]:
     end = next((at for at in range(start, len(lines)) if lines[at].startswith("## ")), len(lines))
     found = [each for each in blocks(PAGE, "sh") if start <= each.line <= end]
     return found[block].text.splitlines()
-
-
-def findings(heading: str) -> set[str]:
-    """What stands between backticks before the colon in each item of the list below a heading."""
-    text = PAGE.read_text()
-    below = text[text.index(f"## {heading}") :]
-    items = re.findall(r"^- (`[^:]*`): \S", below[: below.find("\n## ", 3)], re.MULTILINE)
-    return {name for item in items for name in re.findall(r"`([^`]+)`", item)}
-
-
-def test_each_finding_of_a_catalog_has_a_next_step() -> None:
-    assert findings("What verify finds in a catalog") == {*ProblemKind, "UNCHECKED", "orphan"}
-
-
-def test_each_check_of_an_object_has_a_next_step() -> None:
-    source = inspect.getsource(object_verification)
-    checks = set(re.findall(r"(?:\.problem\(|_compare\(checked, )\"([a-z-]+)\"", source))
-    assert len(checks) >= 6
-    assert findings("What verify finds in objects") == {*checks, "ORDER", "UNCHECKED"}
-
-
-def test_each_outcome_of_a_repair_has_a_next_step() -> None:
-    assert findings("What repair finds in a stream") == {each.value for each in RepairOutcome}
 
 
 # What is broken
