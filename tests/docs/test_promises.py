@@ -1,4 +1,4 @@
-"""Each promise of docs/operations, and each pitfall of tests/accel/history/pitfalls.md, names tests that are there; findings have steps."""
+"""Each promise and pitfall of a page names tests that are there; each finding of a verification has a next step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 
 from accel.catalog.problems import ProblemKind
 from accel.cli.objects import verify as object_verification
-from accel.repair.findings import RepairOutcome
 from tests.docs.pages import ROOT, page_named, prose
 
 PROMISES = [page_named("reliability"), page_named("security")]
@@ -118,7 +117,3 @@ def test_each_check_of_an_object_has_a_next_step() -> None:
     checks = set(re.findall(r"(?:\.problem\(|_compare\(checked, )\"([a-z-]+)\"", source))
     assert len(checks) >= 6
     assert findings("What verify finds in objects") == {*checks, "ORDER", "UNCHECKED"}
-
-
-def test_each_outcome_of_a_repair_has_a_next_step() -> None:
-    assert findings("What repair finds in a stream") == {each.value for each in RepairOutcome}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from itertools import count
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import pytest
 
@@ -19,15 +19,12 @@ from accel import connect
 from accel.catalog import ObjectCatalog
 from accel.catalog.verify import Verdict, verify
 from accel.errors import AccelError, CatalogWentBack
-from accel.history.records import HISTORY_CHUNK
-from accel.history.rules.epochs import HistoryChunk
 from accel.history.store import GivenSizes, StreamStore
 from accel.repair.objects import PutBackOutcome, put_back
-from accel.system import SYSTEM
 from accel.testing import Crash, CrashStore
 from loaders.format import RecordBatch
 from loaders.store import Fetched, MemoryStore, ObjectStore, open_store
-from loaders.tables import FormatRecord, Tables, TypedKey
+from loaders.tables import FormatRecord
 from tests.accel.cli.test_history_commands import Shop as Histories
 from tests.accel.cli.worlds import run
 from tests.docs.pages import blocks, page_named
@@ -328,29 +325,12 @@ def record(store: ObjectStore, name: str) -> str:
     return next(info.key for info in store.list("") if info.key.endswith(f"/{name}"))
 
 
-def test_an_epoch_that_is_missing_from_its_chunk_is_rebuilt(histories: Histories) -> None:
+def test_a_record_that_does_not_decode_is_rebuilt(histories: Histories) -> None:
     store = open_store(histories.url)
     before = histories.done("stream history --to 9000")
-    key = record(store, "historyTimeSeriesChunk-0")
-    tables = Tables(store, nonce=SYSTEM.nonce, sleep=SYSTEM.sleep, jitter=SYSTEM.jitter)
-    table = tables.table(next(name for name in tables.table_names() if "/metadata" in name))
-    stored = TypedKey(table, key.rpartition("/")[2], HISTORY_CHUNK)
-    found = stored.get()
-    chunk = found.value
-    deltas = (chunk.delta(epoch) for epoch in range(chunk.first_epoch, chunk.last_epoch))
-    shorter = HistoryChunk.of([delta for delta in deltas if delta is not None])
-    stored.write(shorter, found)
+    cut(store, record(store, "epochRecord-1"))
     shown, done, _ = followed(histories, "A record of a stream")
     assert ("can be rebuilt" in shown, "1 rebuilt" in done) == (True, True)
-    assert histories.done("stream history --to 9000") == before
-
-
-@pytest.mark.parametrize("name", ["epochRecord-1", "historyIndex", "currentEpochRecord", "state"])
-def test_a_record_that_does_not_decode_is_rebuilt(histories: Histories, name: str) -> None:
-    store = open_store(histories.url)
-    before = histories.done("stream history --to 9000")
-    cut(store, record(store, name))
-    followed(histories, "A record of a stream")
     assert histories.done("repair --stream orders") == "stream shop/orders: nothing is damaged\n"
     assert histories.done("stream history --to 9000") == before
 
@@ -384,17 +364,6 @@ def test_a_collection_that_was_interrupted_goes_on(broken: Broken) -> None:
         catalog.prepare(NODE, 1)
     broken.follow("An interrupted deletion", 1)
     assert broken.events() == EVENTS
-
-
-def test_tables_that_nobody_names_are_dropped(histories: Histories) -> None:
-    store = open_store(histories.url)
-    before = {info.key for info in store.list("")}
-    tables = Tables(store, nonce=SYSTEM.nonce, sleep=SYSTEM.sleep, jitter=SYSTEM.jitter)
-    for name in (f"shop/orders/metadata.#.{UUID(int=7)}", f"gone/orders/metadata.#.{UUID(int=8)}"):
-        tables.create_table(name)
-    assert {info.key for info in store.list("")} > before
-    followed(histories, "Orphaned tables")
-    assert {info.key for info in store.list("")} == before
 
 
 # Yesterday
