@@ -27,7 +27,7 @@ from accel.adoption.controller import (
     plan_for_controller,
     swaps_to_json,
 )
-from accel.adoption.import_plan import ImportedNode, ImportPlan, ImportReport, Overlap, StreamHole
+from accel.adoption.import_plan import ImportPlan, ImportReport
 from accel.adoption.importing import (
     ImportChoice,
     Nodes,
@@ -54,7 +54,7 @@ from accel.cli.options import (
 )
 from accel.image import MetadataImage
 from accel.image_source import IMAGE_FILE_SIZE_BYTES_MAX
-from accel.rendering import Column, Output, Rendered, Shown, said, table_of
+from accel.rendering import Column, Fields, Output, Rendered, Shown, said, table_of
 from accel.system import SYSTEM
 from accel.units import count_text, size_text
 
@@ -179,7 +179,7 @@ def _pair(object_id: str, node_id: object) -> tuple[int, int]:
 
 def shown_import(report: ImportReport, *, is_written: bool) -> Shown:
     """What an import found, and whether it was written."""
-    data = {
+    data: dict[str, Any] = {
         "written": is_written,
         **report.counts,
         "nodes": [asdict(node) for node in report.nodes],
@@ -190,54 +190,54 @@ def shown_import(report: ImportReport, *, is_written: bool) -> Shown:
         "missing": [asdict(hole) for hole in report.holes],
         "not_listable": [asdict(unlistable) for unlistable in report.unlistable],
     }
-    return Shown(data, _import_lines(report, is_written=is_written))
+    return Shown(data, _import_lines(data))
 
 
-def _import_lines(report: ImportReport, *, is_written: bool) -> Iterator[Rendered]:
+_NODES: tuple[Column[Fields], ...] = (
+    Column("node", "node_id"),
+    Column("objects", "objects"),
+    Column("open streams", "open_streams"),
+    Column("size", lambda node: size_text(node["size_bytes"])),
+)
+
+
+def _import_lines(found: Fields) -> Iterator[Rendered]:
     """A table of the nodes, what is wrong, and a few sentences."""
-    counts = report.counts
-    if report.nodes:
-        columns: tuple[Column[ImportedNode], ...] = (
-            Column("node", lambda node: node.node_id),
-            Column("objects", lambda node: node.objects),
-            Column("open streams", lambda node: node.open_streams),
-            Column("size", lambda node: size_text(node.size_bytes)),
-        )
-        yield table_of(report.nodes, *columns)
+    if found["nodes"]:
+        yield table_of(found["nodes"], *_NODES)
         yield ""
-    unlistable = (f"{item.key}: {item.reason}" for item in report.unlistable)
-    yield from _first("UNLISTABLE", unlistable, counts["unlistable"])
-    yield from _first("OVERLAP", map(_overlap_line, report.overlaps), counts["overlaps"])
-    yield from _first("CROSSED", (f"stream {stream_id}" for stream_id in report.crossed), counts["crossed"])
-    yield from _first("HOLE", map(_hole_line, report.holes), counts["holes"])
-    what = f"{count_text(counts['objects'], 'object')}, {size_text(counts['bytes'])}"
-    where = f"{count_text(len(report.nodes), 'node')}, {count_text(counts['streams'], 'stream')}"
-    yield f"{what}, {where}: {count_text(counts['overlaps'], 'overlap')}, {count_text(counts['holes'], 'hole')}"
-    if counts["left_out"]:
-        yield f"{count_text(counts['left_out'], 'object')} left out; prepared, so that no collection deletes them"
-    if not report.is_by_id:
+    unlistable = (f"{item['key']}: {item['reason']}" for item in found["not_listable"])
+    yield from _first("UNLISTABLE", unlistable, found["unlistable"])
+    yield from _first("OVERLAP", map(_overlap_line, found["overlapping"]), found["overlaps"])
+    yield from _first("CROSSED", (f"stream {stream_id}" for stream_id in found["crossed_streams"]), found["crossed"])
+    yield from _first("HOLE", map(_hole_line, found["missing"]), found["holes"])
+    what = f"{count_text(found['objects'], 'object')}, {size_text(found['bytes'])}"
+    where = f"{count_text(len(found['nodes']), 'node')}, {count_text(found['streams'], 'stream')}"
+    yield f"{what}, {where}: {count_text(found['overlaps'], 'overlap')}, {count_text(found['holes'], 'hole')}"
+    if found["left_out"]:
+        yield f"{count_text(found['left_out'], 'object')} left out; prepared, so that no collection deletes them"
+    if not found["in_order_of_ids"]:
         yield "lists are not in the order of ids, so that the offsets of each stream ascend"
-    if report.hindrances:
-        yield from (f"cannot be imported: {hindrance}" for hindrance in report.hindrances)
+    if found["hindrances"]:
+        yield from (f"cannot be imported: {hindrance}" for hindrance in found["hindrances"])
     else:
-        yield "imported" if is_written else "nothing is written without --yes"
+        yield "imported" if found["written"] else "nothing is written without --yes"
 
 
-def _overlap_line(overlap: Overlap) -> str:
-    where = f"{_objects_text(overlap.earlier_ids)} and in {_objects_text(overlap.later_ids)}"
-    return f"stream {overlap.stream_id}: [{overlap.start}, {overlap.end}) in {where}"
+def _overlap_line(overlap: Fields) -> str:
+    where = f"{_objects_text(*overlap['earlier_ids'])} and in {_objects_text(*overlap['later_ids'])}"
+    return f"stream {overlap['stream_id']}: [{overlap['start']}, {overlap['end']}) in {where}"
 
 
-def _objects_text(ids: tuple[int, int]) -> str:
-    first, last = ids
+def _objects_text(first: int, last: int) -> str:
     return f"object {first}" if first == last else f"one of objects {first} to {last}"
 
 
-def _hole_line(hole: StreamHole) -> str:
-    where = f"[{hole.start}, {hole.end})"
-    if hole.object_id >= 0:
-        where = f"offsets missing within {where} of object {hole.object_id}"
-    return f"stream {hole.stream_id}: {where}"
+def _hole_line(hole: Fields) -> str:
+    where = f"[{hole['start']}, {hole['end']})"
+    if hole["object_id"] >= 0:
+        where = f"offsets missing within {where} of object {hole['object_id']}"
+    return f"stream {hole['stream_id']}: {where}"
 
 
 def _first(name: str, lines: Iterable[str], count: int) -> Iterator[str]:
