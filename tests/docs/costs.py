@@ -1,19 +1,13 @@
-"""GETs of one cold lookup as the list of its node grows, and their price, as pages and cold-lookup-cost.svg say.
-
-Lookups in short lists are counted here; the numbers of 5,000 and 20,000 objects are those of
-docs/operations/benchmarks.md, which a test compares with a count.
-"""
+"""GETs of a cold lookup, and their price, as docs/operations/benchmarks.md has them; tests compare them with counts."""
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from accel.server.settings import SidecarSettings
-from benchmarks.lookups import KINDS, LONG_LIST_OBJECTS, OBJECTS_MAX, PLACES, mean_of, nodes_of
-from loaders.plan import Spread
+from benchmarks.lookups import KINDS, OBJECTS_MAX, PLACES
 from tests.docs.pages import listing_rows, page_named
 
 COST, MEASURED = page_named("cost"), page_named("benchmarks")
@@ -22,16 +16,7 @@ STREAMS = dict(zip(KINDS, ("dense", "in 10 %", "in 1 %", "in 1 %, bursty"), stri
 
 POLICIES = ("load-all", "persisted index", "window", "window+preload", "spread", "spread, filters known")
 LONG_POLICIES = ("load-all", "spread", "spread, filters known")
-COUNTED: Final = (50, 100, 200, 500, 1000, 2000)
 USD_PER_GET: Final = SidecarSettings().per_thousand_reads / 1000
-LOOKUPS: Final = 1_000_000
-
-
-class Curve(NamedTuple):
-    """GETs by objects of the node, under a name."""
-
-    label: str
-    gets: Mapping[int, float]
 
 
 @functools.cache
@@ -62,24 +47,3 @@ def published_gets(stream: str, policy: str, objects: int = OBJECTS_MAX, place: 
     everything, long, _ = cost_tables()
     table, policies = (everything, POLICIES) if objects == OBJECTS_MAX else (long, LONG_POLICIES)
     return float(table[stream, place][policies.index(policy)].split("/")[0])
-
-
-@functools.cache
-def curves() -> list[Curve]:
-    """Without Accel, with Accel in a tenth of the objects and in all, and with a snapshot."""
-    sizes = (*COUNTED, OBJECTS_MAX, LONG_LIST_OBJECTS)
-    found = re.search(r"^- Likewise with a \[snapshot\]\(\S+\) of the node: (\d+);", COST.read_text(), re.MULTILINE)
-    if found is None:
-        raise AssertionError("expected GETs with a snapshot")
-    return [
-        Curve("without Accel: each object is opened", dict(zip(sizes, map(float, sizes), strict=True))),
-        Curve("Accel, the stream is in a tenth of the objects", _spread("10 %")),
-        Curve("Accel, the stream is in all objects", _spread("dense")),
-        Curve("Accel with a snapshot of the node", dict.fromkeys(sizes, float(found[1]))),
-    ]
-
-
-def _spread(kind: str) -> dict[int, float]:
-    counted = {objects: mean_of(nodes_of(kind, objects), "random", Spread())[0] for objects in COUNTED}
-    lengths = (OBJECTS_MAX, LONG_LIST_OBJECTS)
-    return counted | {objects: published_gets(STREAMS[kind], "spread", objects) for objects in lengths}

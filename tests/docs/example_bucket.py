@@ -1,23 +1,13 @@
-"""A bucket to try the commands on: objects that a production writer wrote, on an S3 server in this process.
-
-`python -m tests.docs.example_bucket` serves them until it is interrupted, and prints what another terminal needs.
-"""
+"""A bucket to try the commands of pages on: objects that a production writer wrote."""
 
 from __future__ import annotations
 
 import json
-import os
-import signal
-import sys
-import tempfile
-import threading
-from pathlib import Path
 
-from accel.cli.embedded_s3 import embedded_s3
 from accel.lookup.engine import UnderWay
 from accel.lookup.steps import HintReply, Reply
 from loaders.layout import ObjectLayout
-from loaders.store import ObjectStore, S3Store, StoreSettings
+from loaders.store import ObjectStore
 from tests.docs.pages import ROOT
 
 BUCKET = "bucket"
@@ -58,29 +48,3 @@ def take_whole_rounds(one: UnderWay) -> dict[int, Reply] | HintReply | None:
         else:
             came |= part
     return came or _take(one)
-
-
-def main() -> None:
-    """Serve the bucket until it is interrupted."""
-    credentials = {"AWS_ACCESS_KEY_ID": "demo", "AWS_SECRET_ACCESS_KEY": "demo", "AWS_DEFAULT_REGION": "us-east-1"}
-    os.environ.update(credentials)
-    with embedded_s3() as url, tempfile.TemporaryDirectory() as folder:
-        store = S3Store(BUCKET, StoreSettings(endpoint_url=url))
-        store.create_bucket()
-        image = Path(folder, "image.json")
-        image.write_text(fill(store))
-        needed = {
-            **credentials,
-            "ACCEL_ENDPOINT_URL": url,
-            "ACCEL_STORE": f"s3://{BUCKET}",
-            "ACCEL_IMAGE": str(image),
-        }
-        sys.stdout.write("".join(f"export {key}={value}\n" for key, value in needed.items()))
-        sys.stdout.flush()
-        threading.Event().wait()
-
-
-if __name__ == "__main__":
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: sys.exit(0))
-    main()

@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -132,15 +130,6 @@ def test_the_exit_codes_of_the_operations_page_are_those_of_the_command_line() -
     _, _, text = page_named("operations").read_text().partition("\n## Exit codes\n")
     codes = {int(code) for code in re.findall(r"^- (\d): ", text, re.MULTILINE)}
     assert codes == {0, EXIT_FAILURE, EXIT_USAGE, EXIT_PROBLEMS, EXIT_PARTIAL}
-
-
-def test_the_example_bucket_can_be_served() -> None:
-    command = [sys.executable, "-m", "tests.docs.example_bucket"]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as serving:  # noqa: S603 - our own
-        assert serving.stdout is not None
-        names = [serving.stdout.readline().split("=")[0].removeprefix("export ") for _ in range(6)]
-        serving.terminate()
-    assert names[3:] == ["ACCEL_ENDPOINT_URL", "ACCEL_STORE", "ACCEL_IMAGE"]
 
 
 JOBS = page_named("jobs")

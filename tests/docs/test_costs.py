@@ -12,12 +12,14 @@ from accel.catalog import CatalogSettings, ObjectCatalog
 from accel.catalog.records import OWNED_RANGE, STREAM, STREAM_SHARD, StreamShard, make_rows
 from accel.catalog.stream_shards import shards_of
 from benchmarks.catalog import NODES, run_catalog_refresh
+from benchmarks.lookups import LONG_LIST_OBJECTS, mean_of, nodes_of
 from loaders.layout import ObjectLayout
 from loaders.object_ref import ObjectRef, Proof
+from loaders.plan import Spread
 from loaders.store import CountingStore, MemoryStore
 from loaders.tables import FormatRecord
 from loaders.tables.conditional_write import VALUE_START
-from tests.docs.costs import LOOKUPS, USD_PER_GET, curves, published_gets
+from tests.docs.costs import STREAMS, USD_PER_GET, published_gets
 from tests.docs.pages import listing_rows, page_named, table_rows
 
 COST = page_named("cost")
@@ -94,16 +96,22 @@ def test_the_costs_of_long_lists_are_those_of_the_picture() -> None:
         r"(\d+) to (\d+) USD with it, and ([0-9.]+) USD with a snapshot",
         text,
     )
-    assert found
-    without, tenth, dense, snapshot = (curve.gets[20_000] * USD_PER_GET * LOOKUPS for curve in curves())
-    told = [float(each.replace(",", "")) for each in found.groups()]
-    assert told == [without, round(dense), round(tenth), snapshot]
     rises = re.search(
         r"rises from (\d+) to (\d+) GETs, or from (\d+) to (\d+) where a tenth .*? stays at (\d+)\]", text
     )
+    assert found
     assert rises
-    ends = [round(curve.gets[objects]) for curve in curves()[2:0:-1] for objects in (50, 20_000)]
-    assert [int(each) for each in rises.groups()] == [*ends, *set(curves()[3].gets.values())]
+    dense, tenth = (published_gets(STREAMS[kind], "spread", LONG_LIST_OBJECTS) for kind in ("dense", "10 %"))
+    short = (mean_of(nodes_of(kind, 50), "random", Spread())[0] for kind in ("dense", "10 %"))
+    ends = [round(gets) for pair in zip(short, (dense, tenth), strict=True) for gets in pair]
+    *told, snapshot_gets = (int(each) for each in rises.groups())
+    assert told == ends
+    assert f"of the node: {snapshot_gets};" in text
+    dollars = [gets * USD_PER_GET * 1_000_000 for gets in (LONG_LIST_OBJECTS, dense, tenth, snapshot_gets)]
+    assert [float(each.replace(",", "")) for each in found.groups()] == [
+        *(dollars[0], round(dollars[1]), round(dollars[2])),
+        dollars[3],
+    ]
     assert pytest.approx(GET_USD) == USD_PER_GET
 
 

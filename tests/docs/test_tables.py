@@ -1,4 +1,4 @@
-"""Tables of settings, counters, errors and policies name what the code has, all of it, with its defaults.
+"""Settings, counters, errors and policies of the code are explained, all of them.
 
 The tables of what a cold lookup costs are compared with a run. Counts are the same on every machine, so a row that is
 stale fails; those rows are run that take a moment, and `python -m benchmarks cold_requests` prints the others.
@@ -47,24 +47,21 @@ def first_cells(page: Any) -> dict[str, list[str]]:
     return {row[0].split("`")[1]: row[1:] for row in table_rows(page) if row[0].startswith("`")}
 
 
-def shown(value: Any) -> str:
-    """A default as a person writes it."""
-    mebibytes, rest = divmod(value, 1 << 20) if type(value) is int else (0, 1)
-    if mebibytes and not rest:
-        return f"{mebibytes} MiB"
-    if isinstance(value, float):
-        return f"{value:g} s"
-    return f"{value:,}" if type(value) is int else str(value)
-
-
-@pytest.mark.parametrize("path", [path for _, path in SETTINGS])
-def test_every_setting_is_documented_where_it_is_declared(path: str) -> None:
+def named(path: str) -> Any:
+    """The class of this path."""
     module, _, name = path.rpartition(".")
-    settings = getattr(importlib.import_module(module), name)
-    docs = "\n".join(inspect.getdoc(each) or "" for each in settings.__mro__ if dataclasses.is_dataclass(each))
-    documented = set(re.findall(r"^ +([a-z_, ]+): ", docs, re.MULTILINE))
-    names = {each for group in documented for each in group.split(", ")}
-    assert {each.name for each in dataclasses.fields(settings)} <= names
+    return getattr(importlib.import_module(module), name)
+
+
+def test_every_setting_is_documented_where_it_is_declared() -> None:
+    lacking = []
+    for _, path in SETTINGS:
+        settings = named(path)
+        docs = "\n".join(inspect.getdoc(each) or "" for each in settings.__mro__ if dataclasses.is_dataclass(each))
+        documented = set(re.findall(r"^ +([a-z_, ]+): ", docs, re.MULTILINE))
+        names = {each for group in documented for each in group.split(", ")}
+        lacking += [(path, each.name) for each in dataclasses.fields(settings) if each.name not in names]
+    assert lacking == []
 
 
 def counters(stats: Any, prefix: str = "") -> Iterator[str]:
@@ -88,12 +85,9 @@ def test_every_counter_that_the_operations_page_names_exists() -> None:
     assert told <= names
 
 
-@pytest.mark.parametrize("path", COUNTERS)
-def test_every_counter_is_documented_where_it_is_declared(path: str) -> None:
-    module, _, name = path.rpartition(".")
-    stats = getattr(importlib.import_module(module), name)
-    text = inspect.getdoc(stats) or ""
-    assert [each.name for each in dataclasses.fields(stats) if not re.search(rf"\b{each.name}\b", text)] == []
+def test_every_counter_is_documented_where_it_is_declared() -> None:
+    found = [(path, each.name) for path in COUNTERS for each in dataclasses.fields(named(path))]
+    assert [each for each in found if not re.search(rf"\b{each[1]}\b", inspect.getdoc(named(each[0])) or "")] == []
 
 
 def test_every_error_has_a_meaning_and_advice() -> None:
