@@ -13,12 +13,12 @@ from accel.catalog.edges import NODE_ID_MAX
 from accel.cli.catalog.verify import SHOWN_MAX
 from accel.cli.options import EXIT_FAILED, StoreChoice, command, end_with, yes_option
 from accel.cli.stream.options import ScopeChoice, parse_name, read_by, scope_options, sizes_option
-from accel.rendering import Output, Shown, left_out
+from accel.rendering import Fields, Output, Shown, left_out
 from accel.repair.catalog import THE_CATALOG
 from accel.repair.catalog import repair as repair_catalog
-from accel.repair.lost_objects import GivenUp, give_up
+from accel.repair.lost_objects import give_up
 from accel.repair.objects import PutBackOutcome, PutBackReport, put_back
-from accel.repair.sketches import SketchReport, sketch_list
+from accel.repair.sketches import sketch_list
 from accel.units import count_text, size_text
 from loaders.layout import TABLE_MARKER
 
@@ -109,10 +109,10 @@ def repair(
             if object_ids:
                 given_up = give_up(catalog, object_ids, apply=yes)
                 data = {"dry_run": not yes, "given_up": [asdict(each) for each in given_up]}
-                output.show(Shown(data, _given_up_lines(given_up, is_dry_run=not yes)))
+                output.show(Shown(data, _given_up_lines(data)))
             elif node_id is not None:
-                report = sketch_list(catalog, node_id, is_dry_run=not yes)
-                output.show(Shown({"dry_run": not yes, **asdict(report)}, _sketch_lines(report, is_dry_run=not yes)))
+                data = {"dry_run": not yes, **asdict(sketch_list(catalog, node_id, is_dry_run=not yes))}
+                output.show(Shown(data, _sketch_lines(data)))
             else:
                 _show_repair(repair_catalog(catalog, apply=yes), THE_CATALOG, output)
 
@@ -146,38 +146,35 @@ def _put_back_lines(report: PutBackReport) -> Iterator[str]:
     yield f"dry run: {text} (--yes does it)" if report.is_dry_run and report.found else text
 
 
-def _given_up_lines(given_up: tuple[GivenUp, ...], *, is_dry_run: bool) -> Iterator[str]:
-    for each in given_up:
-        verb = "would be given up" if is_dry_run else "given up"
-        yield f"object {each.object_id} of node {each.node_id}, {size_text(each.size_bytes)}: {verb}"
-        yield f"  found: {each.reason}"
-        what = "lost" if each.is_exact else "lost at most"
-        for lost in each.lost[:SHOWN_MAX]:
-            end = (
-                f"{lost.end})"
-                if lost.end >= 0
-                else "its end), which is not known: later appends get these offsets again"
-            )
-            yield f"  {what}: stream {lost.stream_id}, offsets [{lost.start}, {end}"
-        yield from left_out(len(each.lost), SHOWN_MAX, "ranges")
-        if not each.lost:
+def _given_up_lines(data: Fields) -> Iterator[str]:
+    for each in data["given_up"]:
+        verb = "would be given up" if data["dry_run"] else "given up"
+        yield f"object {each['object_id']} of node {each['node_id']}, {size_text(each['size_bytes'])}: {verb}"
+        yield f"  found: {each['reason']}"
+        what = "lost" if each["is_exact"] else "lost at most"
+        for lost in each["lost"][:SHOWN_MAX]:
+            known = f"{lost['end']})"
+            end = known if lost["end"] >= 0 else "its end), which is not known: later appends get these offsets again"
+            yield f"  {what}: stream {lost['stream_id']}, offsets [{lost['start']}, {end}"
+        yield from left_out(len(each["lost"]), SHOWN_MAX, "ranges")
+        if not each["lost"]:
             yield "  nothing that is kept is lost"
-    if is_dry_run:
+    if data["dry_run"]:
         yield "nothing was written: repeat it with --yes"
 
 
-def _sketch_lines(report: SketchReport, *, is_dry_run: bool) -> Iterator[str]:
-    verb = "would be sketched" if is_dry_run else "sketched"
-    opened = count_text(report.objects, "object")
-    if not report.missing and not report.wrong:
-        yield f"node {report.node_id}: {opened} opened, and all sketches are correct: nothing to do"
+def _sketch_lines(data: Fields) -> Iterator[str]:
+    where = f"node {data['node_id']}: {count_text(data['objects'], 'object')} opened"
+    if not data["missing"] and not data["wrong"]:
+        yield f"{where}, and all sketches are correct: nothing to do"
         return
-    yield f"node {report.node_id}: {opened} opened"
-    for ids, why in ((report.missing, "had no sketch"), (report.wrong, "had one that hides a stream")):
+    yield where
+    verb = "would be sketched" if data["dry_run"] else "sketched"
+    for ids, why in ((data["missing"], "had no sketch"), (data["wrong"], "had one that hides a stream")):
         if ids:
             shown = ", ".join(map(str, ids[:IDS_SHOWN_MAX])) + (", ..." if len(ids) > IDS_SHOWN_MAX else "")
             yield f"  {count_text(len(ids), 'object')} {verb} that {why}: {shown}"
-    if is_dry_run:
+    if data["dry_run"]:
         yield "nothing was written: repeat it with --yes"
 
 
