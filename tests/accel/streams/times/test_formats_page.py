@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import re
-
 from accel.streams.time_index import MOVED_RECORDS_MAX, PART_RECORDS_MAX
 from loaders.layout import time_part_key
 from loaders.store import MemoryStore
 from range_index.segment_times import NO_TOKEN, RECORD_SIZE_BYTES
 from tests.accel.streams.times.indexes import Source, open_index
-from tests.docs.pages import block_texts, fields, section
+from tests.docs.pages import dumps, fields, section
 
 HEADING = "The time index of a segment"
 TEXT = section(HEADING)
-
-
-def shown() -> bytes:
-    """The bytes of the part in full, each line of which has to begin at the position that it names."""
-    data = b""
-    for line in block_texts(TEXT)[-1].splitlines():
-        at, shown, _ = re.split(r" {2,}", line.strip(), maxsplit=2)
-        assert int(at) == len(data)
-        data += bytes.fromhex(shown)
-    return data
 
 
 def test_the_part_in_full_is_what_comes_of_the_appends_that_the_page_names() -> None:
@@ -37,8 +25,8 @@ def test_the_part_in_full_is_what_comes_of_the_appends_that_the_page_names() -> 
     index.move(index.end_offset)
     key = time_part_key(7, 0)
     assert f"`{key}`" in TEXT
-    assert store.get(key).body == shown()
-    assert len(shown()) == 4 * RECORD_SIZE_BYTES
+    assert [store.get(key).body] == dumps(HEADING)
+    assert len(dumps(HEADING)[0]) == 4 * RECORD_SIZE_BYTES
 
 
 def test_the_fields_are_those_of_the_page() -> None:
