@@ -21,17 +21,17 @@ MODULE_LINES_MIN = 60
 SMALL_MODULES_MAX = 20
 FUNCTION_LINES_MAX = 70
 BUDGET = {
-    "code lines": 58_260,
-    "code lines without benchmarks and optional rooms": 51_800,
-    "files outside tests": 301,
+    "code lines": 58_050,
+    "code lines without benchmarks and optional rooms": 51_600,
+    "files outside tests": 300,
     "circles of imports": 0,
     "arrows that run up": 0,
     "commands": 46,
     "settings: classes": 14,
     "settings: fields": 132,
     "names of accel.__all__": 42,
-    "lines of tests": 109_650,
-    "decision records": 20,
+    "lines of tests": 108_960,
+    "decision records": 19,
     "words of decision records": 9_000,
     "words of the changelog": 202,
 }
