@@ -13,10 +13,10 @@ LONG: Final[Mapping[str, Sequence[str]]] = {
     "tests/accel/catalog/test_two_systems.py::test_of_two_systems_in_one_namespace_neither_loses_anything_by_ours": [
         "made beside them"
     ],
-    "tests/accel/cli/test_shared_folders.py::test_lost_and_found_of_a_volume_is_named_and_stops_no_command": [],
     "tests/accel/cli/test_shared_folders.py::test_a_folder_of_ours_that_may_not_be_read_stops_what_must_list_it": [
         "accel/hints"
     ],
+    "tests/accel/cli/test_shared_folders.py::test_lost_and_found_of_a_volume_is_named_and_stops_no_command": [],
     "tests/accel/cli/test_stream_reads.py::test_who_interrupts_a_read_that_follows_learns_where_to_go_on": ["15"],
     "tests/accel/cli/test_stream_write.py::test_an_interrupted_write_says_how_many_events_are_durable": ["15"],
     "tests/accel/compaction/test_crashes.py::"
@@ -55,11 +55,11 @@ LONG: Final[Mapping[str, Sequence[str]]] = {
         "truncate again",
     ],
     "tests/accel/history/store/test_cut_purging.py::"
-    "test_a_stale_cut_changes_no_answer_whether_its_record_is_there_or_not": ["gone1-False", "gone3-False"],
-    "tests/accel/history/store/test_cut_purging.py::"
     "test_a_purge_between_any_two_calls_of_a_run_does_not_disturb_it": [],
     "tests/accel/history/store/test_cut_purging.py::"
     "test_a_run_between_any_two_calls_of_a_purge_does_not_disturb_it": [],
+    "tests/accel/history/store/test_cut_purging.py::"
+    "test_a_stale_cut_changes_no_answer_whether_its_record_is_there_or_not": ["gone1-False", "gone3-False"],
     "tests/accel/history/store/test_pitfalls.py::test_a_scale_costs_the_same_however_many_epochs_there_were": [],
     "tests/accel/history/store/test_races.py::test_two_who_do_the_same_at_once_end_as_one": [
         "scale",
@@ -71,6 +71,7 @@ LONG: Final[Mapping[str, Sequence[str]]] = {
         "truncate",
         "commit",
     ],
+    "tests/accel/history/store/test_records_kept.py::test_the_size_of_a_record_is_what_it_takes": ["chunk"],
     "tests/accel/history/store/test_transactions.py::"
     "test_where_a_transaction_was_merged_is_noted_once_whoever_goes_on_after_a_crash": ["False"],
     "tests/accel/streams/reader/test_streams.py::test_a_stream_end_to_end_on_s3": [],
@@ -78,6 +79,7 @@ LONG: Final[Mapping[str, Sequence[str]]] = {
     "test_nothing_is_lost_and_nothing_comes_twice_wherever_a_process_dies": [],
     "tests/accel/streams/writer/test_numbers_outlive.py::"
     "test_numbers_outlive_a_deletion_that_is_cut_off_before_any_write": ["another node"],
+    "tests/benchmarks/test_time_order.py::test_no_record_comes_before_it_arrived": [],
     "tests/docs/test_tables.py::test_the_table_says_what_spread_costs_on_20000_objects": ["tail"],
     "tests/docs/test_tables.py::test_the_tables_say_what_spread_costs_on_5000_objects": ["10 %"],
     "tests/loaders/merge/test_object_merger_memory.py::"
@@ -91,6 +93,10 @@ LONG: Final[Mapping[str, Sequence[str]]] = {
     ],
     "tests/loaders/store/test_lying_server.py::TestEveryClientOnALyingServer::"
     "test_a_listing_of_more_than_a_thousand_keys_is_complete": [],
+    "tests/loaders/tables/test_contract.py::TestTables::test_any_fault_of_any_write_ends_as_if_it_had_not_been": [
+        "prefixed"
+    ],
+    "tests/mutants/test_mutants.py::test_a_child_runs_the_tests_with_the_mutant_and_no_other_process_does": [],
     "tests/mutants/test_mutants.py::test_equivalent_mutants_exist_and_have_a_reason": [],
     "tests/processes/test_exits.py::test_events_that_were_not_flushed_become_what_the_page_says": [
         "the last line, `sys.exit()`, an exception",
@@ -98,10 +104,15 @@ LONG: Final[Mapping[str, Sequence[str]]] = {
         "a forked child of a process that writes; only the parent stores its own events",
     ],
     "tests/processes/test_owners.py::test_two_processes_share_a_stream_and_one_is_killed": [],
+    "tests/processes/test_sidecar.py::test_what_writers_of_other_processes_commit_is_found_over_http": [],
     "tests/processes/test_spawn.py::test_a_store_is_sent_and_the_catalog_opened_there": [
         "boto3-moto-fork",
         "obstore-moto-fork",
     ],
+    "tests/servers/test_named_server.py::test_a_run_that_selects_nothing_fails": [],
+    "tests/servers/test_named_server.py::test_the_marker_finds_the_cases_on_the_named_server_and_no_others": [],
+    "tests/simulation/test_simulation.py::"
+    "test_a_failure_prints_the_command_that_repeats_it_without_what_it_does_not_need": [],
     "tests/simulation/test_simulation.py::test_a_mistake_that_is_planted_is_found": [
         "merge-across-a-hole",
         "collector-is-impatient",
@@ -112,7 +123,10 @@ LONG: Final[Mapping[str, Sequence[str]]] = {
         "empty-page-is-the-end",
         "stale-ends",
     ],
+    "tests/simulation/test_simulation.py::test_a_run_leaves_no_thread_and_no_open_file": [],
     "tests/simulation/test_simulation.py::test_whatever_happens_nothing_that_was_promised_is_broken": ["0", "1", "7"],
+    "tests/wheel/test_wheel.py::test_an_extra_brings_all_that_it_is_for": [],
+    "tests/wheel/test_wheel.py::test_the_sdist_holds_what_the_wheel_is_built_of_and_the_tests": [],
 }
 """Node id of a test, without its parameters -> the ids of the cases that stay in `make test`."""
 
