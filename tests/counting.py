@@ -11,6 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 SOURCE_FOLDERS = ("accel", "bloom", "range_index", "loaders", "spark_jobs", "benchmarks")
+DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 LAYOUT_TOKENS = {
     tokenize.COMMENT,
     tokenize.NL,
@@ -36,13 +37,10 @@ def line_range(node: ast.stmt) -> range:
 
 
 def docstring_lines(tree: ast.Module) -> set[int]:
-    lines: set[int] = set()
-    for node in [tree, *statements(tree)]:
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(
-            node
-        ):
-            lines.update(line_range(node.body[0]))
-    return lines
+    documented = (
+        each for each in (tree, *statements(tree)) if isinstance(each, DOCUMENTED) and ast.get_docstring(each)
+    )
+    return {line for each in documented for line in line_range(each.body[0])}
 
 
 def statements(tree: ast.Module) -> Iterator[ast.stmt]:
@@ -58,9 +56,8 @@ def statements(tree: ast.Module) -> Iterator[ast.stmt]:
 
 
 def import_lines(tree: ast.Module) -> set[int]:
-    return {
-        line for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom) for line in line_range(node)
-    }
+    imports = (each for each in statements(tree) if isinstance(each, ast.Import | ast.ImportFrom))
+    return {line for each in imports for line in line_range(each)}
 
 
 def code_lines(path: Path) -> set[int]:

@@ -1,7 +1,7 @@
 """Which tests `make test` leaves to `make soak-tests`, since they take more than two seconds by themselves.
 
 A test that is named here gets the marker `soak`, but for the cases that stay: the cheapest ones that show each kind of
-thing that the test is about. So everything is run in five minutes, and all of everything in some hours.
+thing that the test is about.
 """
 
 from __future__ import annotations
