@@ -19,6 +19,7 @@ The child keeps the parent's objects, unused: to release them would run destruct
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from threading import RLock
 from types import TracebackType
@@ -142,7 +143,7 @@ class Lifetime:
         raise _not_sent(self.what)
 
 
-class Closing:
+class Closing(ABC):
     """An object of a `with` block."""
 
     def __enter__(self) -> Self:
@@ -153,9 +154,9 @@ class Closing:
     ) -> None:
         self._end_block(error)
 
+    @abstractmethod
     def _end_block(self, error: BaseException | None) -> None:
         """What is done at the end of the block, after this error."""
-        raise NotImplementedError
 
 
 class Lazy(Generic[T]):
