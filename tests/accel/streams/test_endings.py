@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from uuid import UUID
 
 import pytest
 
+from accel import Connection
 from accel.errors import (
     AccelError,
     Closed,
@@ -59,266 +60,112 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments, "PAUSE_SECONDS", 0.005)
 
 
-class Plan(NamedTuple):
-    """One row, on one bench: `end` ends the object, `work` comes meanwhile, `check` looks at what else is left."""
+class Actor:
+    """A writer of the near process with one event, of a transaction if it begins one; and perhaps a reader of it."""
 
-    end: Callable[[], object]
-    work: Callable[[], object]
-    check: Callable[[], object] = lambda: None
+    def __init__(self, b: Bench, row: Row) -> None:
+        self.b, self.writer = b, b.writer()
+        self.transaction: Any = self.writer.begin_transaction() if row.begins else None
+        self.created: list[str] = []
+        if not row.is_new:
+            self.write()
+        if row.reads or row.is_gone:
+            self.writer.flush()
+        if row.reads:
+            member = ("billing", "one") if row.reads == "group_reader" else ()
+            self.reader = b.made(row.reads, *NAME, *member, follow=True, settings=QUICK)
+            assert self.reader.next_event(LONG_SECONDS) is not None
 
+    def try_all(self, *acts: Callable[[], object]) -> None:
+        for act in acts:
+            self.b.tried(act)
 
-@dataclass(frozen=True)
-class Row:
-    """One row of the table.
+    def write(self) -> None:
+        self.b.wrote(partial(self.writer.write, transaction=self.transaction))
 
-    Args:
-        ended: the object, and how it ends.
-        work: what comes meanwhile.
-        plan: makes the row's objects.
-        refusals: the errors with which work may be refused, when it comes or by its future.
-        after: what becomes of work that comes when the object has ended.
-        ending: errors that the ending may raise, because the work came first.
-        is_in_doubt: whether an event that was accepted and whose future failed may be in the stream.
-        only_after: whether the work comes only after the end: a reader is for one caller at a time.
-        is_gone: whether the stream is deleted in the end.
-        moments: how many requests of the ending come before the work, each in a run of its own.
-    """
+    def write_many(self) -> None:
+        self.b.wrote(lambda *event: self.writer.write_many([event], transaction=self.transaction))
 
-    ended: str
-    work: str
-    plan: Callable[[Bench], Plan]
-    refusals: Errors
-    after: str = REFUSED
-    ending: Errors = ()
-    is_in_doubt: bool = False
-    only_after: bool = False
-    is_gone: bool = False
-    moments: tuple[int, ...] = (0,)
+    def commit(self) -> None:
+        self.writer.commit_transaction(self.transaction)
 
-    def __str__(self) -> str:
-        return f"{self.ended}: {self.work}"
+    def abort(self) -> None:
+        self.writer.abort_transaction(self.transaction)
 
+    def write_and_commit(self) -> None:
+        self.write()
+        self.b.tried(self.commit)
 
-ROWS: list[Row] = []
-MOMENTS: Final = (0, 2, 4, 7, 11, 16)
-"""Where the first work decides what becomes of the rest."""
-
-
-def row(
-    ended: str, work: str, *refusals: type[BaseException], **more: Any
-) -> Callable[[Callable[[Bench], Plan]], None]:
-    """Add a row to the table."""
-
-    def added(plan: Callable[[Bench], Plan]) -> None:
-        ROWS.append(Row(ended, work, plan, refusals, **more))
-
-    return added
-
-
-# Transactions
-
-
-def writing(b: Bench, writer: Any, transaction: UUID) -> Callable[[], None]:
-    """Work: one more event of a transaction."""
-
-    def write(payload: bytes, key: bytes) -> Any:
-        return writer.write(payload, key, transaction=transaction)
-
-    return lambda: b.wrote(write)
-
-
-def begun(b: Bench) -> tuple[Any, UUID]:
-    """A transaction with one event."""
-    writer = b.writer()
-    transaction = writer.begin_transaction()
-    b.wrote(lambda payload, key: writer.write(payload, key, transaction=transaction))
-    return writer, transaction
-
-
-def is_whole(b: Bench, transaction: UUID) -> None:
-    """A transaction that is committed has all the events that were acknowledged with it; an aborted one has none."""
-    status = b.own_stream().transactions.status(transaction)
-    assert status in (TransactionStatus.COMMITTED, TransactionStatus.ABORTED)
-    assert bool(durable(b.outcomes())) == (status is TransactionStatus.COMMITTED)
-
-
-@row("transaction, commit", "write", InvalidArgument)
-def _(b: Bench) -> Plan:
-    writer, transaction = begun(b)
-    work = writing(b, writer, transaction)
-    return Plan(lambda: writer.commit_transaction(transaction), work, lambda: is_whole(b, transaction))
-
-
-@row("transaction, commit", "write_many", InvalidArgument)
-def _(b: Bench) -> Plan:
-    writer, transaction = begun(b)
-
-    def work() -> None:
-        b.wrote(lambda payload, key: writer.write_many([(payload, key)], transaction=transaction))
-
-    return Plan(lambda: writer.commit_transaction(transaction), work, lambda: is_whole(b, transaction))
-
-
-@row("transaction, commit that fails and is repeated", "write", InvalidArgument)
-def _(b: Bench) -> Plan:
-    writer, transaction = begun(b)
-    work = writing(b, writer, transaction)
-
-    def end() -> None:
-        b.store.is_away = lambda call: "commitOrder" in call.key
-        with pytest.raises(StoreError):
-            writer.commit_transaction(transaction)
-        b.store.is_away = lambda _: False
-        work()
-        writer.commit_transaction(transaction)
-
-    return Plan(end, work, lambda: is_whole(b, transaction))
-
-
-@row("transaction, commit", "commit by another thread", after=DONE)
-def _(b: Bench) -> Plan:
-    writer, transaction = begun(b)
-    commit = partial(writer.commit_transaction, transaction)
-    return Plan(commit, lambda: b.tried(commit), lambda: is_whole(b, transaction))
-
-
-@row("transaction, commit", "abort", IllegalState, ending=(IllegalState,), after="", moments=MOMENTS)
-def _(b: Bench) -> Plan:
-    writer, transaction = begun(b)
-    work = partial(b.tried, partial(writer.abort_transaction, transaction))
-    return Plan(lambda: writer.commit_transaction(transaction), work, lambda: is_whole(b, transaction))
-
-
-@row("transaction, abort", "write", InvalidArgument, IllegalState)
-def _(b: Bench) -> Plan:
-    writer, transaction = begun(b)
-    work = writing(b, writer, transaction)
-    return Plan(lambda: writer.abort_transaction(transaction), work, lambda: is_whole(b, transaction))
-
-
-@row("transaction, abort", "commit", IllegalState, ending=(IllegalState,), after="", moments=MOMENTS)
-def _(b: Bench) -> Plan:
-    writer, transaction = begun(b)
-    work = partial(b.tried, partial(writer.commit_transaction, transaction))
-    return Plan(lambda: writer.abort_transaction(transaction), work, lambda: is_whole(b, transaction))
-
-
-@row(
-    "transaction, abort by another process",
-    "write, commit",
-    InvalidArgument,
-    IllegalState,
-    ending=(IllegalState,),
-    moments=MOMENTS,
-    after="",
-)
-def _(b: Bench) -> Plan:
-    writer, transaction = begun(b)
-
-    def work() -> None:
-        b.wrote(lambda payload, key: writer.write(payload, key, transaction=transaction))
-        b.tried(lambda: writer.commit_transaction(transaction))
-
-    other = b.far.stream(*NAME).transactions
-    return Plan(lambda: other.abort(transaction), work, lambda: is_whole(b, transaction))
-
-
-# Writers
-
-
-@row("writer, close", "write", Closed)
-def _(b: Bench) -> Plan:
-    writer = b.writer()
-    b.wrote(writer.write)
-    return Plan(writer.close, lambda: b.wrote(writer.write))
-
-
-@row("writer, close", "write_many", Closed)
-def _(b: Bench) -> Plan:
-    writer = b.writer()
-    b.wrote(writer.write)
-    return Plan(writer.close, lambda: b.wrote(lambda payload, key: writer.write_many([(payload, key)])))
-
-
-@row("writer, close", "begin, write", Closed, IllegalState, InvalidArgument)
-def _(b: Bench) -> Plan:
-    writer = b.writer()
-    b.wrote(writer.write)
-
-    def work() -> None:
+    def begin_and_write(self, then: Callable[[UUID], object] = lambda _: None) -> None:
         def begin() -> None:
-            transaction = writer.begin_transaction()
-            b.wrote(lambda payload, key: writer.write(payload, key, transaction=transaction))
+            transaction = self.writer.begin_transaction()
+            self.b.wrote(partial(self.writer.write, transaction=transaction))
+            then(transaction)
 
-        b.tried(begin)
+        self.b.tried(begin)
 
-    return Plan(writer.close, work)
+    def begin_and_commit(self) -> None:
+        self.begin_and_write(self.writer.commit_transaction)
 
+    def begin_and_commit_when_free(self) -> None:
+        self.begin_and_write(lambda transaction: until_free(lambda: self.writer.commit_transaction(transaction)))
 
-@row("writer, close", "write to a transaction", Closed, IllegalState, InvalidArgument)
-def _(b: Bench) -> Plan:
-    writer, transaction = begun(b)
-    work = writing(b, writer, transaction)
-    return Plan(writer.close, work, lambda: is_whole(b, transaction))
+    def write_commit_and_begin(self) -> None:
+        self.write_and_commit()
+        self.b.tried(self.writer.begin_transaction)
 
+    def open_others(self) -> None:
+        b = self.b
+        opened = [partial(b.made, "reader", *NAME), partial(b.made, "group_reader", *NAME, "billing", "one")]
+        self.try_all(lambda: b.wrote(b.writer().write), *opened, lambda: b.near.stream(*NAME))
 
-@row("writer, close", "commit", Closed, IllegalState, moments=MOMENTS)
-def _(b: Bench) -> Plan:
-    writer, transaction = begun(b)
-    work = partial(b.tried, partial(writer.commit_transaction, transaction))
-    return Plan(writer.close, work, lambda: is_whole(b, transaction))
-
-
-@row("writer, close", "flush", Closed)
-def _(b: Bench) -> Plan:
-    writer = b.writer()
-    b.wrote(writer.write)
-    return Plan(writer.close, lambda: b.tried(writer.flush))
+    def create(self) -> None:
+        self.created.append(self.b.near.create_stream("empty", "first").name)
 
 
-# Sessions, and segments
+WORKS: Final[dict[str, Callable[[Actor], object]]] = {
+    "write": Actor.write,
+    "write_many": Actor.write_many,
+    "commit": lambda a: a.b.tried(a.commit),
+    "commit by another thread": lambda a: a.b.tried(a.commit),
+    "abort": lambda a: a.b.tried(a.abort),
+    "write, commit": Actor.write_and_commit,
+    "write to a transaction": Actor.write,
+    "write to a transaction, commit": Actor.write_and_commit,
+    "begin, write": Actor.begin_and_write,
+    "begin, write, commit": Actor.begin_and_commit,
+    "flush": lambda a: a.b.tried(a.writer.flush),
+    "read": lambda a: a.b.tried(lambda: a.reader.next_event(SHORT_SECONDS)),
+    "read in a group": lambda a: a.try_all(a.reader.commit, a.reader.rebalance),
+    "read, commit": lambda a: a.try_all(a.reader.commit, a.reader.next_event),
+    "create a stream": lambda a: a.b.tried(a.create),
+    "create a stream of this name": lambda a: a.b.tried(lambda: a.b.near.create_stream(*NAME, segments=1)),
+    "open a writer, a reader, a stream": Actor.open_others,
+}
 
 
-@row("session, close", "write", Closed, ForwardInDoubt)
-def _(b: Bench) -> Plan:
-    writer = b.writer()
-    b.wrote(writer.write)
-    return Plan(b.near.host().close, lambda: b.wrote(writer.write))
+# How objects end
 
 
-@row("session, close", "begin, write, commit", Closed, IllegalState, CommitRefused, ForwardInDoubt)
-def _(b: Bench) -> Plan:
-    writer = b.writer()
-
-    def work() -> None:
-        def whole() -> None:
-            transaction = writer.begin_transaction()
-            b.wrote(lambda payload, key: writer.write(payload, key, transaction=transaction))
-            writer.commit_transaction(transaction)
-
-        b.tried(whole)
-
-    return Plan(b.near.host().close, work)
-
-
-@row("session, stop", "write", Closed, ForwardInDoubt, is_in_doubt=True)
-def _(b: Bench) -> Plan:
-    writer = b.writer()
-    b.wrote(writer.write)
-    return Plan(b.near.host().stop, lambda: b.wrote(writer.write))
-
-
-@row("session, replaced by a newer one", "write", SessionFenced, CommitRefused, is_in_doubt=True, after="")
-def _(b: Bench) -> Plan:
-    writer = b.writer()
-    b.wrote(writer.write)
-
+def failing_first(a: Actor) -> Callable[[], object]:
     def end() -> None:
-        newer = b.connect(FAR if b.is_forwarded else NEAR)
-        newer.host().open_segments(NAME, b.stream.active_segments().ids.tolist())
-        b.serve(newer)
+        a.b.store.is_away = lambda call: "commitOrder" in call.key
+        with pytest.raises(StoreError):
+            a.commit()
+        a.b.store.is_away = lambda _: False
+        a.write()
+        a.commit()
 
-    return Plan(end, lambda: b.wrote(writer.write))
+    return end
+
+
+def replacing(a: Actor) -> Callable[[], object]:
+    def end() -> None:
+        newer = a.b.connect(FAR if a.b.is_forwarded else NEAR)
+        newer.host().open_segments(NAME, a.b.stream.active_segments().ids.tolist())
+        a.b.serve(newer)
+
+    return end
 
 
 def until_free(act: Callable[[], object]) -> None:
@@ -331,310 +178,260 @@ def until_free(act: Callable[[], object]) -> None:
     raise AssertionError("expected a stream that becomes free, found commits without end")
 
 
-def splitting(b: Bench) -> Callable[[], object]:
-    """Split the first segment, by the process that has it."""
-    stream = (b.far if b.is_forwarded else b.near).stream(*NAME)
+def owner(b: Bench) -> Connection:
+    """The process that has the segments."""
+    return b.far if b.is_forwarded else b.near
+
+
+def splitting(a: Actor) -> Callable[[], object]:
+    stream = owner(a.b).stream(*NAME)
     segment = stream.active_segments()[0]
     middle = (segment.key_start + segment.key_end) / 2
     halves = [(segment.key_start, middle), (middle, segment.key_end)]
     return lambda: until_free(lambda: stream.scale([segment.id], halves))
 
 
-@row("segment, sealed by a scale", "write", after=DONE)
-def _(b: Bench) -> Plan:
-    writer = b.writer()
-    b.wrote(writer.write)
-    return Plan(splitting(b), lambda: b.wrote(writer.write))
-
-
-@row("segment, sealed by a scale", "begin, write, commit", after=DONE)
-def _(b: Bench) -> Plan:
-    writer = b.writer()
-
-    def work() -> None:
-        def whole() -> None:
-            transaction = writer.begin_transaction()
-            b.wrote(lambda payload, key: writer.write(payload, key, transaction=transaction))
-            until_free(lambda: writer.commit_transaction(transaction))
-
-        b.tried(whole)
-
-    return Plan(splitting(b), work)
-
-
-@row("segment, taken over by another node", "write", StreamsReleased, OwnerUnreachable, after="")
-def _(b: Bench) -> Plan:
-    writer = b.writer()
-    b.wrote(writer.write)
-    from_node, taker = (FAR, b.connect(FAR + 1)) if b.is_forwarded else (NEAR, b.far)
-    ids = b.stream.active_segments().ids.tolist()
+def taking_over(a: Actor) -> Callable[[], object]:
+    from_node, taker = (FAR, a.b.connect(FAR + 1)) if a.b.is_forwarded else (NEAR, a.b.far)
+    ids = a.b.stream.active_segments().ids.tolist()
     taker.host()
 
     def end() -> None:
         taker.host().take_over(NAME, dict.fromkeys(ids, from_node))
         taker.registration().end()  # so that the row's process may take them back at once
 
-    return Plan(end, lambda: b.wrote(writer.write))
+    return end
 
 
-# Streams, and scopes
+def sealing(a: Actor) -> Callable[[], object]:
+    return partial(until_free, owner(a.b).stream(*NAME).seal)
 
 
-def sealing(b: Bench) -> Callable[[], object]:
-    """Seal the stream; again while a commit has it."""
-    stream = (b.far if b.is_forwarded else b.near).stream(*NAME)
-    return lambda: until_free(stream.seal)
+def deleting(a: Actor) -> Callable[[], object]:
+    sealing(a)()
+    return partial(owner(a.b).stream_store.delete_stream, *NAME)
 
 
-@row("stream, seal", "write", IllegalState)
-def _(b: Bench) -> Plan:
-    writer = b.writer()
-    b.wrote(writer.write)
+def deleting_scope(a: Actor) -> Callable[[], object]:
+    a.b.near.create_scope("empty")
+    return partial(a.b.near.stream_store.delete_scope, "empty")
 
-    def check() -> None:
-        b.outcomes()  # now the writer knows
-        with pytest.raises(IllegalState, match="sealed"):
-            writer.write(b"after", b"key")
-        with pytest.raises(IllegalState, match="sealed"):
-            writer.write_many([(b"after", b"key")])
-        with pytest.raises(IllegalState, match="seal"):
-            writer.begin_transaction()
-        b.tried(writer.flush)  # reports the events that will never be durable, unless a flush has done so
-        writer.close()
 
-    return Plan(sealing(b), lambda: b.wrote(writer.write), check)
-
-
-@row("stream, seal", "write_many", IllegalState)
-def _(b: Bench) -> Plan:
-    writer = b.writer()
-    b.wrote(writer.write)
-    return Plan(sealing(b), lambda: b.wrote(lambda payload, key: writer.write_many([(payload, key)])))
-
-
-@row("stream, seal", "write to a transaction, commit", IllegalState, InvalidArgument, moments=MOMENTS)
-def _(b: Bench) -> Plan:
-    writer, transaction = begun(b)
-
-    def work() -> None:
-        b.wrote(lambda payload, key: writer.write(payload, key, transaction=transaction))
-        b.tried(lambda: writer.commit_transaction(transaction))
-
-    return Plan(sealing(b), work, lambda: is_whole(b, transaction))
-
-
-@row("stream, seal", "begin, write, commit", IllegalState, InvalidArgument)
-def _(b: Bench) -> Plan:
-    writer = b.writer()
-
-    def work() -> None:
-        def whole() -> None:
-            transaction = writer.begin_transaction()
-            b.wrote(lambda payload, key: writer.write(payload, key, transaction=transaction))
-            writer.commit_transaction(transaction)
-
-        b.tried(whole)
-
-    return Plan(sealing(b), work)
-
-
-def deleting(b: Bench) -> Callable[[], object]:
-    """Delete the stream, which is sealed already."""
-    sealing(b)()
-    return lambda: (b.far if b.is_forwarded else b.near).stream_store.delete_stream(*NAME)
-
-
-@row("stream, delete", "write", IllegalState, NotInHistory, is_gone=True)
-def _(b: Bench) -> Plan:
-    writer = b.writer()
-    b.wrote(writer.write)
-    writer.flush()
-    return Plan(deleting(b), lambda: b.wrote(writer.write))
-
-
-@row("stream, delete", "begin, write, commit", IllegalState, InvalidArgument, NotInHistory, TableMissing, is_gone=True)
-def _(b: Bench) -> Plan:
-    writer, transaction = begun(b)
-
-    def work() -> None:
-        b.wrote(lambda payload, key: writer.write(payload, key, transaction=transaction))
-        b.tried(lambda: writer.commit_transaction(transaction))
-        b.tried(writer.begin_transaction)
-
-    return Plan(deleting(b), work, writer.close)
-
-
-@row("stream, delete", "read", NotInHistory, after="", is_gone=True)
-def _(b: Bench) -> Plan:
-    writer = b.writer()
-    b.wrote(writer.write)
-    writer.flush()
-    reader = b.made("reader", *NAME, follow=True, settings=QUICK)
-    assert reader.next_event(LONG_SECONDS) is not None
-
-    def check() -> None:
-        b.tried(reader.next_event)  # at its end, or refused: it does not wait for ever
-        reader.close()
-
-    return Plan(deleting(b), lambda: b.tried(lambda: reader.next_event(0.001)), check)
-
-
-@row("stream, delete", "read in a group", NotInHistory, TableMissing, only_after=True, is_gone=True)
-def _(b: Bench) -> Plan:
-    writer = b.writer()
-    b.wrote(writer.write)
-    writer.flush()
-    reader = b.made("group_reader", *NAME, "billing", "one", settings=QUICK)
-    assert reader.next_event(LONG_SECONDS) is not None
-
-    def work() -> None:
-        b.tried(reader.commit)
-        b.tried(reader.rebalance)
-
-    def check() -> None:
-        reader.close()
-        reader.close()
-
-    return Plan(deleting(b), work, check)
-
-
-@row("stream, delete", "create a stream of this name", after=DONE, is_gone=True)
-def _(b: Bench) -> Plan:
-    writer = b.writer()
-    b.wrote(writer.write)
-    writer.flush()
-    end = deleting(b)
-
-    def work() -> None:
-        b.tried(lambda: b.near.create_stream(*NAME, segments=1))
-
-    def check() -> None:
-        with pytest.raises(AccelError):
-            writer.write(b"of the older stream", b"key").result(LONG_SECONDS)
-        with b.near.writer(*NAME) as of_the_newer:
-            assert of_the_newer.write(b"new", b"key").result(LONG_SECONDS) is not None
-        assert b.payloads() == [b"new"]
-
-    return Plan(end, work, check)
-
-
-@row("scope, delete", "create a stream", NotInHistory, ending=(IllegalState,), after="")
-def _(b: Bench) -> Plan:
-    b.near.create_scope("empty")
-    made: list[str] = []
-
-    def create() -> None:
-        made.append(b.near.create_stream("empty", "first").name)
-
-    def check() -> None:
-        assert ("empty" in b.near.stream_store.scopes()) == bool(made)
-        for name in made:
-            assert b.near.stream(*name.split("/")).active_segments()
-
-    return Plan(lambda: b.near.stream_store.delete_scope("empty"), lambda: b.tried(create), check)
-
-
-# Readers
-
-
-@row("reader, close", "read", Closed, only_after=True)
-def _(b: Bench) -> Plan:
-    writer = b.writer()
-    b.wrote(writer.write)
-    writer.flush()
-    reader = b.made("reader", *NAME, follow=True, settings=QUICK)
-    assert reader.next_event(LONG_SECONDS) is not None
-    return Plan(reader.close, lambda: b.tried(reader.next_event))
-
-
-@row("group reader, close", "read, commit", Closed, only_after=True)
-def _(b: Bench) -> Plan:
-    writer = b.writer()
-    b.wrote(writer.write)
-    writer.flush()
-    reader = b.made("group_reader", *NAME, "billing", "one", settings=QUICK)
-    assert reader.next_event(LONG_SECONDS) is not None
-
-    def work() -> None:
-        b.tried(reader.next_event)
-        b.tried(reader.commit)
-        b.tried(reader.next_batch)
-
-    return Plan(reader.close, work)
-
-
-@row("group of readers, delete", "read, commit", NotInHistory, only_after=True)
-def _(b: Bench) -> Plan:
-    writer = b.writer()
-    b.wrote(writer.write)
-    writer.flush()
-    reader = b.made("group_reader", *NAME, "billing", "one", settings=QUICK)
-    assert reader.next_event(LONG_SECONDS) is not None
-
-    def work() -> None:
-        b.tried(reader.commit)
-        b.tried(reader.next_event)
-
-    return Plan(b.near.group(*NAME, "billing").delete, work, reader.close)
-
-
-# Connections
-
-
-@row("connection, close", "write", Closed)
-def _(b: Bench) -> Plan:
-    writer = b.writer()
-    b.wrote(writer.write)
-    return Plan(closing(b), lambda: b.wrote(writer.write))
-
-
-@row("connection, close", "begin, write", Closed, IllegalState, InvalidArgument)
-def _(b: Bench) -> Plan:
-    writer = b.writer()
-
-    def work() -> None:
-        def begin() -> None:
-            transaction = writer.begin_transaction()
-            b.wrote(lambda payload, key: writer.write(payload, key, transaction=transaction))
-
-        b.tried(begin)
-
-    return Plan(closing(b), work)
-
-
-@row("connection, close", "open a writer, a reader, a stream", Closed)
-def _(b: Bench) -> Plan:
-    writer = b.writer()
-    b.wrote(writer.write)
-
-    def work() -> None:
-        b.tried(lambda: b.wrote(b.writer().write))
-        b.tried(lambda: b.made("reader", *NAME))
-        b.tried(lambda: b.made("group_reader", *NAME, "billing", "one"))
-        b.tried(lambda: b.near.stream(*NAME))
-
-    return Plan(closing(b), work)
-
-
-@row("connection, stop", "write", Closed, ForwardInDoubt, is_in_doubt=True)
-def _(b: Bench) -> Plan:
-    writer = b.writer()
-    b.wrote(writer.write)
-    return Plan(b.near.stop, lambda: b.wrote(writer.write))
-
-
-def closing(b: Bench) -> Callable[[], object]:
+def closing(a: Actor) -> Callable[[], object]:
     """Close the connection as the end of its block does."""
 
     def close() -> None:
-        if b.tasks is not None:
-            b.tasks.close_given()
-        b.near.close()
+        if a.b.tasks is not None:
+            a.b.tasks.close_given()
+        a.b.near.close()
 
     return close
 
 
+ENDS: Final[dict[str, Callable[[Actor], Callable[[], object]]]] = {
+    "transaction, commit": lambda a: a.commit,
+    "transaction, commit that fails and is repeated": failing_first,
+    "transaction, abort": lambda a: a.abort,
+    "transaction, abort by another process": lambda a: partial(a.b.far.stream(*NAME).transactions.abort, a.transaction),
+    "writer, close": lambda a: a.writer.close,
+    "session, close": lambda a: a.b.near.host().close,
+    "session, stop": lambda a: a.b.near.host().stop,
+    "session, replaced by a newer one": replacing,
+    "segment, sealed by a scale": splitting,
+    "segment, taken over by another node": taking_over,
+    "stream, seal": sealing,
+    "stream, delete": deleting,
+    "scope, delete": deleting_scope,
+    "reader, close": lambda a: a.reader.close,
+    "group reader, close": lambda a: a.reader.close,
+    "group of readers, delete": lambda a: a.b.near.group(*NAME, "billing").delete,
+    "connection, close": closing,
+    "connection, stop": lambda a: a.b.near.stop,
+}
+
+
+# What else is left
+
+
+def is_whole(a: Actor) -> None:
+    """A transaction that is committed has all the events that were acknowledged with it; an aborted one has none."""
+    status = a.b.own_stream().transactions.status(a.transaction)
+    assert status in (TransactionStatus.COMMITTED, TransactionStatus.ABORTED)
+    assert bool(durable(a.b.outcomes())) == (status is TransactionStatus.COMMITTED)
+
+
+def knows_that_it_is_sealed(a: Actor) -> None:
+    a.b.outcomes()  # now the writer knows
+    with pytest.raises(IllegalState, match="sealed"):
+        a.writer.write(b"after", b"key")
+    with pytest.raises(IllegalState, match="sealed"):
+        a.writer.write_many([(b"after", b"key")])
+    with pytest.raises(IllegalState, match="seal"):
+        a.writer.begin_transaction()
+    a.b.tried(a.writer.flush)  # reports the events that will never be durable, unless a flush has done so
+    a.writer.close()
+
+
+def reads_no_more(a: Actor) -> None:
+    a.b.tried(a.reader.next_event)  # at its end, or refused: it does not wait for ever
+    a.reader.close()
+
+
+def closes_twice(a: Actor) -> None:
+    a.reader.close()
+    a.reader.close()
+
+
+def newer_is_written(a: Actor) -> None:
+    with pytest.raises(AccelError):
+        a.writer.write(b"of the older stream", b"key").result(LONG_SECONDS)
+    with a.b.near.writer(*NAME) as of_the_newer:
+        assert of_the_newer.write(b"new", b"key").result(LONG_SECONDS) is not None
+    assert a.b.payloads() == [b"new"]
+
+
+def scope_is_there_if_it_has_a_stream(a: Actor) -> None:
+    assert ("empty" in a.b.near.stream_store.scopes()) == bool(a.created)
+    for name in a.created:
+        assert a.b.near.stream(*name.split("/")).active_segments()
+
+
 # The table
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the table.
+
+    Args:
+        ended: the object, and how it ends.
+        work: what comes meanwhile.
+        refusals: the errors with which work may be refused, when it comes or by its future.
+        after: what becomes of work that comes when the object has ended.
+        ending: errors that the ending may raise, because the work came first.
+        begins: whether the writer has begun a transaction.
+        is_new: whether it has written nothing.
+        reads: the kind of reader that there is, which has read the event.
+        work_here: the work, where it is not as in `WORKS`.
+        check: looks at what else is left.
+        is_in_doubt: whether an event that was accepted and whose future failed may be in the stream.
+        only_after: whether the work comes only after the end: a reader is for one caller at a time.
+        is_gone: whether the stream is deleted in the end.
+        moments: how many requests of the ending come before the work, each in a run of its own.
+    """
+
+    ended: str
+    work: str
+    refusals: Errors = ()
+    after: str = REFUSED
+    ending: Errors = ()
+    begins: bool = False
+    is_new: bool = False
+    reads: str = ""
+    work_here: Callable[[Actor], object] | None = None
+    check: Callable[[Actor], object] | None = None
+    is_in_doubt: bool = False
+    only_after: bool = False
+    is_gone: bool = False
+    moments: tuple[int, ...] = (0,)
+
+    def __str__(self) -> str:
+        return f"{self.ended}: {self.work}"
+
+
+MOMENTS: Final = (0, 2, 4, 7, 11, 16)
+"""Where the first work decides what becomes of the rest."""
+
+ILLEGAL: Final = (IllegalState,)
+ENDED: Final = (IllegalState, InvalidArgument)
+CLOSED: Final = (Closed, *ENDED)
+DOUBTFUL: Final = (Closed, ForwardInDoubt)
+DELETED: Final = (*ENDED, NotInHistory, TableMissing)
+
+ROWS: Final = [
+    Row("transaction, commit", "write", (InvalidArgument,), begins=True),
+    Row("transaction, commit", "write_many", (InvalidArgument,), begins=True),
+    Row("transaction, commit that fails and is repeated", "write", (InvalidArgument,), begins=True),
+    Row("transaction, commit", "commit by another thread", after=DONE, begins=True),
+    Row("transaction, commit", "abort", ILLEGAL, "", ILLEGAL, begins=True, moments=MOMENTS),
+    Row("transaction, abort", "write", ENDED, begins=True),
+    Row("transaction, abort", "commit", ILLEGAL, "", ILLEGAL, begins=True, moments=MOMENTS),
+    Row("transaction, abort by another process", "write, commit", ENDED, "", ILLEGAL, begins=True, moments=MOMENTS),
+    Row("writer, close", "write", (Closed,)),
+    Row("writer, close", "write_many", (Closed,)),
+    Row("writer, close", "begin, write", CLOSED),
+    Row("writer, close", "write to a transaction", CLOSED, begins=True),
+    Row("writer, close", "commit", (Closed, IllegalState), begins=True, moments=MOMENTS),
+    Row("writer, close", "flush", (Closed,)),
+    Row("session, close", "write", DOUBTFUL),
+    Row("session, close", "begin, write, commit", (*DOUBTFUL, IllegalState, CommitRefused), is_new=True),
+    Row("session, stop", "write", DOUBTFUL, is_in_doubt=True),
+    Row("session, replaced by a newer one", "write", (SessionFenced, CommitRefused), "", is_in_doubt=True),
+    Row("segment, sealed by a scale", "write", after=DONE),
+    Row(
+        "segment, sealed by a scale",
+        "begin, write, commit",
+        after=DONE,
+        is_new=True,
+        work_here=Actor.begin_and_commit_when_free,
+    ),
+    Row("segment, taken over by another node", "write", (StreamsReleased, OwnerUnreachable), ""),
+    Row("stream, seal", "write", ILLEGAL, check=knows_that_it_is_sealed),
+    Row("stream, seal", "write_many", ILLEGAL),
+    Row("stream, seal", "write to a transaction, commit", ENDED, begins=True, moments=MOMENTS),
+    Row("stream, seal", "begin, write, commit", ENDED, is_new=True),
+    Row("stream, delete", "write", (IllegalState, NotInHistory), is_gone=True),
+    Row(
+        "stream, delete",
+        "begin, write, commit",
+        DELETED,
+        begins=True,
+        work_here=Actor.write_commit_and_begin,
+        check=lambda a: a.writer.close(),
+        is_gone=True,
+    ),
+    Row("stream, delete", "read", (NotInHistory,), "", reads="reader", check=reads_no_more, is_gone=True),
+    Row(
+        "stream, delete",
+        "read in a group",
+        (NotInHistory, TableMissing),
+        check=closes_twice,
+        is_gone=True,
+        reads="group_reader",
+        only_after=True,
+    ),
+    Row("stream, delete", "create a stream of this name", after=DONE, check=newer_is_written, is_gone=True),
+    Row(
+        "scope, delete",
+        "create a stream",
+        (NotInHistory,),
+        "",
+        ILLEGAL,
+        is_new=True,
+        check=scope_is_there_if_it_has_a_stream,
+    ),
+    Row("reader, close", "read", (Closed,), reads="reader", only_after=True),
+    Row(
+        "group reader, close",
+        "read, commit",
+        (Closed,),
+        work_here=lambda a: a.try_all(a.reader.next_event, a.reader.commit, a.reader.next_batch),
+        reads="group_reader",
+        only_after=True,
+    ),
+    Row(
+        "group of readers, delete",
+        "read, commit",
+        (NotInHistory,),
+        check=lambda a: a.reader.close(),
+        reads="group_reader",
+        only_after=True,
+    ),
+    Row("connection, close", "write", (Closed,)),
+    Row("connection, close", "begin, write", CLOSED, is_new=True),
+    Row("connection, close", "open a writer, a reader, a stream", (Closed,)),
+    Row("connection, stop", "write", DOUBTFUL, is_in_doubt=True),
+]
 
 
 def test_the_page_about_writers_has_the_same_objects() -> None:
@@ -651,10 +448,13 @@ def test_work_that_comes_while_an_object_ends_is_done_or_refused(
 ) -> None:
     for moment in case.moments:
         with bench(is_async=is_async, is_forwarded=is_forwarded) as b:
-            plan = case.plan(b)
+            actor = Actor(b, case)
+            end, work = ENDS[case.ended](actor), case.work_here or WORKS[case.work]
             first = len(b.promises)
-            b.run(plan.end, plan.work, first=None if case.only_after else moment)
-            plan.check()
+            b.run(end, lambda: work(actor), first=None if case.only_after else moment)  # noqa: B023 - called at once
+            looks = case.check or (is_whole if case.begins else None)
+            if looks is not None:
+                looks(actor)
             check(case, b, first)
 
 
