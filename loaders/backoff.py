@@ -17,38 +17,48 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from loaders.errors import AccelError, StoreUnavailable
-from loaders.settings import RetrySettings
 
 Answer = TypeVar("Answer")
+
+ATTEMPTS: Final = 32
+"""How often a change is applied before its writer gives up."""
+
+SETTLE_ATTEMPTS: Final = 8
+"""How often one write is sent, and how often its key is read to find the outcome."""
+
+PAUSE_SECONDS: Final = 0.02
+"""The longest pause before the first repetition; doubled with each further one."""
+
+PAUSE_SECONDS_MAX: Final = 2.0
+"""The bound of the doubled pause."""
 
 _DOUBLINGS_MAX = 32
 
 
-DEFAULT_RETRY: Final = RetrySettings()
-
-
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Settings, and the functions that apply them.
+    """Bounds of repetition, and the functions that apply them.
 
     Args:
-        settings: the bounds.
         sleep: waits for this number of seconds.
         jitter: returns a random number in [0, 1).
+        attempts_max: how often a change is applied.
+        settle_attempts: how often one write is sent, and how often its key is read.
     """
 
-    settings: RetrySettings
     sleep: Callable[[float], object]
     jitter: Callable[[], float]
+    attempts_max: int = ATTEMPTS
+    settle_attempts: int = SETTLE_ATTEMPTS
 
     def pause(self, attempt: int) -> None:
         """Wait before repetition number `attempt`, the first of which is 1."""
-        longest = self.settings.backoff_seconds * 2 ** min(attempt - 1, _DOUBLINGS_MAX)
-        self.sleep(self.jitter() * min(longest, self.settings.backoff_seconds_max))
+        longest = PAUSE_SECONDS * 2 ** min(attempt - 1, _DOUBLINGS_MAX)
+        self.sleep(self.jitter() * min(longest, PAUSE_SECONDS_MAX))
 
     def attempts(self, count: int | None = None) -> Iterator[int]:
-        """Number attempts from 1, with a pause before each but the first; `settings.attempts` of them by default."""
-        for attempt in range(1, (self.settings.attempts if count is None else count) + 1):
+        """Number attempts from 1, with a pause before each but the first; `attempts_max` of them by default."""
+        for attempt in range(1, (self.attempts_max if count is None else count) + 1):
             if attempt > 1:
                 self.pause(attempt - 1)
             yield attempt
@@ -61,12 +71,12 @@ class Backoff:
         Args:
             request: may be sent any number of times.
             helps: whether another attempt may help after this error.
-            count: bounds the attempts; None = `settings.attempts`.
+            count: bounds the attempts; None = `attempts_max`.
 
         Raises:
             AccelError: the error of the last attempt.
         """
-        last = self.settings.attempts if count is None else count
+        last = self.attempts_max if count is None else count
         for attempt in self.attempts(last):
             try:
                 return request()
@@ -76,9 +86,9 @@ class Backoff:
         raise ValueError(f"expected at least 1 attempt, found {last}")
 
     def ask(self, request: Callable[[], Answer]) -> Answer:
-        """Send a request that may be sent twice until the store answers; `settings.settle_attempts` times at most.
+        """Send a request that may be sent twice until the store answers; `settle_attempts` times at most.
 
         Raises:
             StoreUnavailable: the error of the last attempt.
         """
-        return self.repeat(request, lambda error: isinstance(error, StoreUnavailable), self.settings.settle_attempts)
+        return self.repeat(request, lambda error: isinstance(error, StoreUnavailable), self.settle_attempts)

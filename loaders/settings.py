@@ -28,8 +28,7 @@ fields of settings: there an ``int`` is at least 1 and a ``float`` above 0, and 
 a number ends with its unit: ``_seconds``, ``_ms``, ``_bytes``; a number without a unit is a count. A number of seconds
 is at most 292 years, because no system can wait for longer. Pure; threads: any.
 
-Below are the defaults that several classes of settings, or a class and a function, share, and the settings of retries
-and merges.
+Below are the defaults that several classes of settings, or a class and a function, share, and the settings of merges.
 """
 
 from __future__ import annotations
@@ -318,26 +317,6 @@ def _check_bounds(name: str, value: float, least: float | None) -> None:
         raise ValueError(f"expected {name} above 0, found {value}")
     if least is not None and value < least:
         raise ValueError(f"expected {name} of at least {least}, found {value}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetrySettings:
-    """Bounds on repetition.
-
-    Attributes:
-        attempts: how often a change is applied before its writer gives up.
-        settle_attempts: how often one write is sent, and how often its key is read to find the outcome.
-        backoff_seconds: longest pause before the first repetition; doubled with each further one.
-        backoff_seconds_max: bound on the doubled pause.
-    """
-
-    attempts: int = 32
-    settle_attempts: int = 8
-    backoff_seconds: float = 0.02
-    backoff_seconds_max: float = 2.0
-
-    def __post_init__(self) -> None:
-        check_settings(self, least={"backoff_seconds": 0, "backoff_seconds_max": self.backoff_seconds})
 
 
 @dataclass(frozen=True, slots=True)

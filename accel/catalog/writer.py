@@ -99,7 +99,7 @@ from accel.errors import (
 from accel.history.rules.values import checked_arguments
 from accel.image import StreamObject
 from accel.settings import PREPARED_SECONDS
-from loaders.backoff import DEFAULT_RETRY, Backoff
+from loaders.backoff import Backoff
 from loaders.errors import StoreError, TableError
 from loaders.lifetime import Closing, Lifetime
 from loaders.object_ref import ObjectRef
@@ -155,7 +155,7 @@ class NodeWriter(Closing):
         self._doubtful: list[Claims] = []
         self._unsettled: Unsettled | None = None
         self._stopped: AccelError | None = None
-        self._backoff = Backoff(DEFAULT_RETRY, parts.system.sleep, parts.system.jitter)
+        self._backoff = Backoff(parts.system.sleep, parts.system.jitter)
         self._commits_since_checkpoint = recovered.opened
         self._known_commits = seen.value.next_order_id
         self._releases = SessionReleases(seen.value.node_id, seen.value.epoch)

@@ -57,7 +57,7 @@ from accel.streams.open_segments import AppendBuffer, Appended, OpenSegment, Ope
 from accel.streams.rules.routing import Events
 from accel.streams.uploads import Upload, UploadParts, commit
 from accel.system import Components
-from loaders.backoff import DEFAULT_RETRY, Backoff
+from loaders.backoff import Backoff
 from loaders.errors import StoreUnavailable, WriteConflict
 from loaders.lifetime import Lifetime
 from loaders.threads import Threads
@@ -723,7 +723,7 @@ class GroupCommit:
         self._submit(lambda: again(attempt + 1))
 
     def _pause(self, attempt: int) -> None:
-        Backoff(DEFAULT_RETRY, self._wait_stopped, self._system.jitter).pause(attempt)
+        Backoff(self._wait_stopped, self._system.jitter).pause(attempt)
 
     def _wait_stopped(self, seconds: float) -> None:
         if self._system.wait is not None:

@@ -66,7 +66,7 @@ from accel.streams.uploads import (
 )
 from accel.streams.writer_numbers import NumberedEvents, Progress, WriterHeld, progress_of
 from accel.system import SYSTEM, Components, measured, of_store
-from loaders.backoff import DEFAULT_RETRY, Backoff
+from loaders.backoff import Backoff
 from loaders.errors import DataNotFound
 from loaders.lifetime import Closing, Lifetime
 from loaders.settings import CLOCK_SKEW_SECONDS_MAX
@@ -211,7 +211,7 @@ class ObjectSegments(Closing):
         self._merges = Lock()  # held over a merge: a session has one intent at a time
         self._catalog, self._node = catalog, catalog.open_node(node_id)
         self._directory = SegmentDirectory(store, system)
-        backoff = Backoff(DEFAULT_RETRY, system.sleep, system.jitter)
+        backoff = Backoff(system.sleep, system.jitter)
         self._transactions = TransactionObjects(store, backoff)
         self._segments = OpenSegments(
             catalog, self._node, store, self._directory, self.clock, settings, backoff, system

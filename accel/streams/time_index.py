@@ -49,7 +49,7 @@ from loaders.backoff import Backoff
 from loaders.errors import CorruptObject, PreconditionFailed, StoreUnavailable, WriteConflict
 from loaders.format import RecordBatch
 from loaders.layout import parse_time_part_key, time_part_key, time_part_prefix
-from loaders.settings import RetrySettings, check_number
+from loaders.settings import check_number
 from loaders.shared_loads import SharedLoads
 from loaders.store.base import CreateOnly, Fetched, ObjectStore
 from range_index.segment_times import (
@@ -440,7 +440,7 @@ class SegmentTimeIndex:
             CorruptObject: the parts have gaps or overlap; and StoreError.
         """
         parts = TimeParts(store, stream_id, part_cache() if cache is None else cache)
-        index = cls(parts, clock, backoff or Backoff(RetrySettings(), SYSTEM.sleep, SYSTEM.jitter), moved_records_max)
+        index = cls(parts, clock, backoff or Backoff(SYSTEM.sleep, SYSTEM.jitter), moved_records_max)
         if memory is None or not index._resumed(memory, is_listed=not is_whole or memory.view().first_record > 0):
             index.refresh()
         return index
@@ -622,7 +622,7 @@ class SegmentTimeIndex:
     def _write(self, due: TimeRecords) -> bool:
         """Write a part; false if a part was found at its key, which is then adopted."""
         body = due.encode()
-        last = self._backoff.settings.settle_attempts
+        last = self._backoff.settle_attempts
         for attempt in self._backoff.attempts(last):
             try:
                 self._parts.create(due.first_record, body)

@@ -194,7 +194,7 @@ class TransactionObjects:
             StoreError, FormatLimit.
         """
         body = encode_transaction(events)
-        last = self._backoff.settings.settle_attempts
+        last = self._backoff.settle_attempts
         for attempt in self._backoff.attempts(last):
             try:
                 self._store.put(name.key, body, condition=CreateOnly())

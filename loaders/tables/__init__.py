@@ -8,7 +8,6 @@ stores the settings of a whole bucket; `probe` finds out how its endpoint treats
 
 from __future__ import annotations
 
-from loaders.settings import RetrySettings
 from loaders.tables.counters import IdBlocks, check_counter
 from loaders.tables.format_record import (
     FORMAT_FORM,
@@ -35,7 +34,6 @@ __all__ = [
     "IdBlocks",
     "RecordCache",
     "RecordForm",
-    "RetrySettings",
     "Table",
     "Tables",
     "TypedKey",

@@ -367,7 +367,7 @@ class _Write:
         self._error: AccelError | None = None
 
     def settle(self) -> WriteResult:
-        for attempt in range(self._writer.backoff.settings.settle_attempts):
+        for attempt in range(self._writer.backoff.settle_attempts):
             if attempt:  # not by `backoff.attempts`, so that the usual single attempt has no overhead
                 self._writer.backoff.pause(attempt)
             try:

@@ -16,7 +16,7 @@ from msgspec.structs import force_setattr
 from loaders.backoff import Backoff
 from loaders.errors import AmbiguousWrite, CorruptObject, DataConflict, FormatTooNew, KeyMissing
 from loaders.layout import ACCEL_PREFIX, FORMAT_KEY, check_namespace, place_of
-from loaders.settings import RetrySettings, check_settings
+from loaders.settings import check_settings
 from loaders.store.base import ObjectStore
 from loaders.tables.conditional_write import VALUE_START, ConditionalWriter, Outcome, Stored, decode_stored
 from loaders.tables.records import RecordForm
@@ -229,7 +229,7 @@ def _writer(
     jitter: Callable[[], float],
     quotes: bool | None = None,
 ) -> ConditionalWriter:
-    backoff = Backoff(RetrySettings(), sleep, jitter)
+    backoff = Backoff(sleep, jitter)
     most = FORMAT_SIZE_BYTES_MAX
     return ConditionalWriter(store, nonce, backoff, ACCEL_PREFIX, value_size_bytes_max=most, if_match_quotes=quotes)
 

@@ -26,11 +26,10 @@ from threading import Lock
 
 from cachetools import LRUCache
 
-from loaders.backoff import Backoff
+from loaders.backoff import ATTEMPTS, SETTLE_ATTEMPTS, Backoff
 from loaders.errors import AmbiguousWrite, CorruptObject, KeyMissing, StoreUnavailable, TableMissing
 from loaders.layout import TABLE_MARKER, TABLES_PREFIX, decode_name, encode_prefix, marker_key, table_folder, value_key
 from loaders.lifetime import PerProcess
-from loaders.settings import RetrySettings
 from loaders.store.base import DELETE_BATCH_KEYS_MAX, LIST_PAGE_KEYS_MAX, DeleteFailures, ObjectStore
 from loaders.tables.conditional_write import (
     SEQUENCE_JUMP,
@@ -150,7 +149,8 @@ class Tables:
         prefix: the beginning of all keys; ends with a slash.
         if_match_quotes: whether this endpoint requires quotes around the ETag of If-Match, as returned by
             `probe_conditions` and stored in the format record; None = as in the store's settings.
-        retry: bounds on repetition.
+        attempts: how often a change is applied before it raises; 32.
+        settle_attempts: how often one write is sent, and how often its key is read to find the outcome; 8.
     """
 
     def __init__(
@@ -162,11 +162,12 @@ class Tables:
         jitter: Callable[[], float],
         prefix: str = TABLES_PREFIX,
         if_match_quotes: bool | None = None,
-        retry: RetrySettings = RetrySettings(),  # noqa: B008 - immutable
+        attempts: int = ATTEMPTS,
+        settle_attempts: int = SETTLE_ATTEMPTS,
     ) -> None:
         self._store = store
         self._prefix = prefix
-        self._backoff = Backoff(retry, sleep, jitter)
+        self._backoff = Backoff(sleep, jitter, attempts, settle_attempts)
         self._writer = ConditionalWriter(store, nonce, self._backoff, prefix, if_match_quotes=if_match_quotes)
         self._states = PerProcess("tables", _TableStates)
 

@@ -30,7 +30,7 @@ A read is one request. A write is one request if its reply is clear, and one mor
 `conditional_write` has the rules.
 
 **Changing.** One loop makes all changes. After a conflict it pauses, and tries again on the value that is stored by
-then, at most `RetrySettings.attempts` times. A value that was read while the write was settled saves a request. A lost
+then, at most `attempts` times. A value that was read while the write was settled saves a request. A lost
 reply is no failure. If the key shows the outcome of the write, that outcome is the result. If it does not, the loop
 calls the change again, and the change recognises its own work. If that attempt fails too, the error is AmbiguousWrite:
 the write may have happened.
@@ -449,7 +449,7 @@ class TypedKey(Generic[T]):
 
     @property
     def _attempts(self) -> int:
-        return self._writer.backoff.settings.attempts
+        return self._writer.backoff.attempts_max
 
     def _pause(self, attempt: int) -> None:
         self._writer.backoff.pause(attempt)

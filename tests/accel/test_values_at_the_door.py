@@ -34,7 +34,7 @@ from accel.lookup.accelerator import AcceleratorBase
 from accel.streams.acknowledgements import WriteFuture
 from accel.streams.settings import ForwardingSettings, SegmentsSettings, StreamWriterSettings
 from loaders.format import RecordBatch
-from loaders.settings import MergeSettings, RetrySettings, plain_arguments
+from loaders.settings import MergeSettings, plain_arguments
 
 # The kinds of values
 
@@ -250,7 +250,7 @@ PLAIN_WORDS = re.compile(r"\b(int|float|str|bytes|bool|Path|Any|Cut|Key|SegmentI
 SETTINGS: tuple[type[Any], ...] = (
     *(accel.CatalogSettings, accel.ReaderSettings, accel.Settings, accel.StoreSettings),
     *(CompactionSettings, ForwardingSettings, HistorySettings, MergeSettings),
-    *(RetrySettings, SegmentsSettings, StreamWriterSettings),
+    *(SegmentsSettings, StreamWriterSettings),
 )
 VALUES: dict[type[Any], dict[str, Any]] = {
     RecordBatch: {"stream_id": 8, "epoch": 8, "base_offset": 8, "count": 8, "payload": b"shop"},

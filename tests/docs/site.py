@@ -38,7 +38,6 @@ _FENCE: Final = re.compile(r"(^`{3,}.*?^`{3,}$)", re.MULTILINE | re.DOTALL)
 
 SETTINGS: Final = (
     ("Lookups: an accelerator", "accel.settings.Settings"),
-    ("Requests to the store", "loaders.settings.RetrySettings"),
     ("Clients of all stores on a network", "loaders.store.settings.StoreSettings"),
     ("The catalog", "accel.settings.CatalogSettings"),
     ("Compaction", "accel.compaction.settings.CompactionSettings"),

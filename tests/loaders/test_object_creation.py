@@ -22,7 +22,7 @@ from loaders.merge.plan import plan_merge
 from loaders.merge.transfer import open_sources
 from loaders.object_ref import ObjectRef
 from loaders.object_writer import ATTEMPTS_MAX, ObjectWriter, create_object, stored_size_bytes
-from loaders.settings import MergeSettings, RetrySettings
+from loaders.settings import MergeSettings
 from loaders.store import CountingStore, MemoryStore, ObjectStore
 from loaders.store.decorated import DecoratedStore, StoreCall
 from tests.builders import write_set_object
@@ -66,7 +66,7 @@ def test_replies_that_say_nothing_are_settled(faults: tuple[Fault, ...]) -> None
     store = FaultStore(inner, operations={"put"})
     store.schedule(*faults)
     paused: list[float] = []
-    create_object(store, KEY, BODY, Backoff(RetrySettings(), paused.append, lambda: 0.5))
+    create_object(store, KEY, BODY, Backoff(paused.append, lambda: 0.5))
     assert inner.get(KEY).body == BODY
     unwritten = faults.index(Fault.LOST_REPLY) if Fault.LOST_REPLY in faults else len(faults)
     assert len(paused) == unwritten

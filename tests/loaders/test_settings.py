@@ -14,7 +14,7 @@ from accel.history.store.settings import HistorySettings
 from accel.settings import CatalogSettings, Settings
 from accel.streams.rules.settings import ReaderSettings
 from accel.streams.settings import SegmentsSettings, StreamWriterSettings
-from loaders.settings import MergeSettings, RetrySettings, check_settings
+from loaders.settings import MergeSettings, check_settings
 from loaders.store.settings import StoreSettings
 
 CLASSES: tuple[type[Any], ...] = (
@@ -23,7 +23,6 @@ CLASSES: tuple[type[Any], ...] = (
     HistorySettings,
     MergeSettings,
     ReaderSettings,
-    RetrySettings,
     SegmentsSettings,
     Settings,
     StoreSettings,

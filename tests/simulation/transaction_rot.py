@@ -16,7 +16,7 @@ from accel.errors import IllegalState, NotInHistory
 from accel.history.rules.transactions import TransactionStatus
 from accel.history.store import Stream, StreamStore
 from accel.streams.uploads import TransactionName, TransactionObjects, refuse_readable
-from loaders.backoff import DEFAULT_RETRY, Backoff
+from loaders.backoff import Backoff
 from loaders.errors import StoreError, TableError
 from loaders.layout import MERGING_PREFIX, TRANSACTIONS_PREFIX
 from loaders.store import MemoryStore
@@ -96,7 +96,7 @@ def put_back(shared: SharedStream, memory: MemoryStore, transaction: UUID) -> No
 
 def give_up(shared: SharedStream, stream: Stream, store: object, transaction: UUID, system: Components) -> bool:
     """Give a transaction up, if it can be; returns whether it was."""
-    objects = TransactionObjects(store, Backoff(DEFAULT_RETRY, system.sleep, system.jitter))  # type: ignore[arg-type]
+    objects = TransactionObjects(store, Backoff(system.sleep, system.jitter))  # type: ignore[arg-type]
     record = stream.transactions.read(transaction)
     if record is None or record.is_merged:  # it ended before, with its events, or without them
         shared.damaged.pop(transaction, None)

@@ -32,7 +32,7 @@ from accel.history.store.keys import (
 from accel.history.store.settings import HistorySettings
 from accel.system import Components, measured
 from accel.units import milliseconds
-from loaders.backoff import DEFAULT_RETRY, Backoff
+from loaders.backoff import Backoff
 from loaders.lifetime import Lazy
 from loaders.settings import CLOCK_SKEW_SECONDS_MAX
 from loaders.tables import IdBlocks, RecordCache, Tables, Versioned
@@ -98,7 +98,7 @@ class StoreParts:
     @Lazy
     def backoff(self) -> Backoff:
         """Pauses between attempts."""
-        return Backoff(DEFAULT_RETRY, self.system.sleep, self.system.jitter)
+        return Backoff(self.system.sleep, self.system.jitter)
 
     @Lazy
     def keys(self) -> SystemKeys:

@@ -297,7 +297,7 @@ class Ownership:
     # Inside
 
     def _others_first(self) -> OperationNotAllowed:
-        attempts = self._parts.store.backoff.settings.attempts
+        attempts = self._parts.store.backoff.attempts_max
         return OperationNotAllowed(f"expected to take the stream, found other workflows first in {attempts} attempts")
 
     def _claimed(self, now: StreamStatus, request: WorkflowRequest) -> StreamStatus | str:

@@ -17,7 +17,7 @@ from accel.testing import Fault, FaultStore
 from loaders.errors import AmbiguousWrite, DataConflict, DataExists, DataNotFound, StoreError, TableError
 from loaders.store import MemoryStore
 from loaders.store.decorated import WRITES, DecoratedStore, StoreCall
-from loaders.tables import RetrySettings, Version, Versioned
+from loaders.tables import Version, Versioned
 from tests.examples import examples
 from tests.loaders.tables.worlds import Between, Values, World, items_of
 
@@ -164,11 +164,7 @@ class Run:
                 self.third.delete(step.key)
             self.model.writer = mine
 
-        tables = self.truth.tables(
-            Between(faults, third),
-            retry=RetrySettings(attempts=6, settle_attempts=3),
-        )
-        return tables.table("t")
+        return self.truth.tables(Between(faults, third), attempts=6, settle_attempts=3).table("t")
 
     def version(self, step: Step) -> Version:
         """The version that an update or delete goes by."""

@@ -22,7 +22,7 @@ from loaders.layout import TABLE_MARKER
 from loaders.shared_loads import SharedCounts
 from loaders.store import MemoryStore
 from loaders.store.decorated import GETS, WRITES, DecoratedStore, StoreCall
-from loaders.tables import RetrySettings, Table, Tables, Version, Versioned
+from loaders.tables import Table, Tables, Version, Versioned
 from loaders.tables.typed_key import RECORD_OVERHEAD_BYTES, RecordCache, TypedKey, always
 from tests.loaders.tables.worlds import ByteTables
 
@@ -102,9 +102,7 @@ class World:
         self.store = GatedStore(memory)
         self.words = Words()
         self.records = RecordCache(size_bytes_max, lambda value: len(str(value)))
-        self.tables = ByteTables(
-            self.store, nonce=_nonce, sleep=_no_sleep, jitter=float, retry=RetrySettings(attempts=1)
-        )
+        self.tables = ByteTables(self.store, nonce=_nonce, sleep=_no_sleep, jitter=float, attempts=1)
         self.other = ByteTables(memory, nonce=_nonce, sleep=_no_sleep, jitter=float).table(TABLE)
         self.tables.create_table(TABLE)
         self.table: Table = self.tables.table(TABLE)

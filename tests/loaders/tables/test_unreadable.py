@@ -7,7 +7,7 @@ import pytest
 from accel.testing import Fault, FaultStore
 from loaders.errors import AmbiguousWrite, CorruptObject, DataConflict, DataNotFound, FormatTooNew, TableMissing
 from loaders.store.decorated import WRITES
-from loaders.tables import Entry, RetrySettings
+from loaders.tables import Entry
 from loaders.tables.conditional_write import SEQUENCE_JUMP, VALUE_SIZE_BYTES_MAX, VALUE_START
 from loaders.tables.typed_key import Inspected
 from tests.loaders.tables.worlds import World
@@ -111,7 +111,7 @@ def test_a_reply_that_is_lost_is_settled(memory: World, fault: Fault) -> None:
     found = damaged(memory)
     store = FaultStore(memory.store, operations=WRITES)
     store.schedule(fault)
-    table = memory.tables(store, retry=RetrySettings(attempts=3, settle_attempts=3)).table("t")
+    table = memory.tables(store, attempts=3, settle_attempts=3).table("t")
     before = memory.store.get(store_key(memory)).body
     try:
         table.key("k").restore(b"new", found)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from accel.system import SYSTEM
 from accel.testing import Fault, FaultStore
+from loaders.backoff import ATTEMPTS, SETTLE_ATTEMPTS
 from loaders.errors import AccessDenied, StoreError
 from loaders.store.decorated import WRITES, DecoratedStore, StoreCall
-from loaders.tables import BYTES, RecordCache, RetrySettings, Table, Tables, TypedKey, Versioned
+from loaders.tables import BYTES, RecordCache, Table, Tables, TypedKey, Versioned
 from loaders.tables.conditional_write import VALUE_SIZE_BYTES_MAX
 from loaders.tables.typed_key import always, never
 
@@ -117,14 +118,15 @@ class World:
         self,
         around: ObjectStore | None = None,
         *,
-        retry: RetrySettings = RetrySettings(),  # noqa: B008 - immutable
+        attempts: int = ATTEMPTS,
+        settle_attempts: int = SETTLE_ATTEMPTS,
         waits: bool = False,
     ) -> ByteTables:
         """A new client.
 
         Args:
             around: what it uses in place of the store itself: something around it.
-            retry: its backoff.
+            attempts, settle_attempts: as for `Tables`.
             waits: whether it really pauses, as it must where threads compete for one key on a server.
         """
         tables = ByteTables(
@@ -133,7 +135,8 @@ class World:
             sleep=SYSTEM.sleep if waits else no_sleep,
             jitter=SYSTEM.jitter,
             if_match_quotes=self.quotes,
-            retry=retry,
+            attempts=attempts,
+            settle_attempts=settle_attempts,
         )
         tables.records = RecordCache(1 << 20, lambda value: len(str(value))) if self.is_cached else None
         return tables
@@ -144,14 +147,12 @@ class World:
         tables.create_table(name)
         return tables.table(name)
 
-    def unlucky(
-        self, *faults: Fault | None, third: Callable[[], object] | None = None, retry: RetrySettings | None = None
-    ) -> ByteTables:
+    def unlucky(self, *faults: Fault | None, third: Callable[[], object] | None = None) -> ByteTables:
         """A new client whose next writes go wrong as scheduled; `third` acts right after the first that fails."""
         faulty = FaultStore(self.store, operations=WRITES)
         faulty.schedule(*faults)
         around: ObjectStore = faulty if third is None else Between(faulty, third)
-        return self.tables(around, retry=retry or RetrySettings())
+        return self.tables(around)
 
 
 class Between(DecoratedStore):

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from accel.streams.rules.events import HostClock
 from accel.streams.time_index import PartCache, SegmentTimeIndex
 from loaders.backoff import Backoff
-from loaders.settings import RetrySettings
 
 if TYPE_CHECKING:
     from loaders.store import ObjectStore
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 STREAM_ID = 7
 SETTLE_ATTEMPTS = 4
 
-NO_PAUSES = Backoff(RetrySettings(settle_attempts=SETTLE_ATTEMPTS), lambda _: None, lambda: 0.0)
+NO_PAUSES = Backoff(lambda _: None, lambda: 0.0, settle_attempts=SETTLE_ATTEMPTS)
 
 Answer = tuple[int, list[int], int]
 
