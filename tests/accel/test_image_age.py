@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import threading
-from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from accel import AsyncReadAccelerator, ImageTooOld, MetadataImage, PolledImages, ReadAccelerator, StaticImages
+from accel import ImageTooOld, MetadataImage, PolledImages, ReadAccelerator, StaticImages
 from loaders.errors import StoreUnavailable
-from tests.accel.lookup.cluster import STREAM, line_image, line_store, system
+from tests.accel.lookup.cluster import BOTH_DRIVERS, STREAM, line_image, line_store, system
 from tests.accel.lookup.driving import Clock
 
 MAX_AGE_SECONDS = 10.0
@@ -183,57 +181,46 @@ def test_who_comes_while_a_too_old_image_is_being_asked_for_waits_for_the_answer
     assert not asked.acquire(blocking=False)  # one question for all four
 
 
-def check_lookups_fail_late_and_recover(look: Callable[[], list[int]], stats: Callable[[], Any], scene: Scene) -> None:
-    """What both accelerators do while their source is down, and after it."""
-    assert look() == [0, 1]
-    scene.breaks()
-    scene.clock.seconds = MAX_AGE_SECONDS
-    assert look() == [0, 1]
-    assert stats().lookups.source_failures > 0
-    assert stats().image_unconfirmed_seconds == MAX_AGE_SECONDS
-    failed = stats().lookups.failed
-    scene.clock.seconds += 0.5
-    with pytest.raises(ImageTooOld):
-        look()
-    assert stats().lookups.failed == failed + 1
-    assert stats().image_unconfirmed_seconds == MAX_AGE_SECONDS + 0.5
-    scene.truth.error = None
-    scene.truth.image = line_image([0, 1, 2], version=1)
-    scene.clock.seconds += POLL_SECONDS
-    assert look() == [0, 1, 2]
-    assert stats().image_unconfirmed_seconds == 0
-    scene.clock.seconds += 3.0
-    assert look() == [0, 1, 2]
-    assert (stats().image_age_seconds, stats().image_unconfirmed_seconds) == (3.0, 0.0)
-
-
-def test_lookups_go_on_until_the_image_is_too_old_and_after_the_source_is_back() -> None:
+@BOTH_DRIVERS
+def test_lookups_go_on_until_the_image_is_too_old_and_after_the_source_is_back(driver: Any) -> None:
     scene = Scene()
-    with ReadAccelerator(scene.source, line_store(3), system=scene.system) as one:
+    with driver(scene.source, line_store(3), system=scene.system) as one:
 
         def look() -> list[int]:
             return [each.object_id for each in one.get_objects(STREAM, 0, 40, 9).objects]
 
-        check_lookups_fail_late_and_recover(look, one.stats, scene)
+        assert look() == [0, 1]
+        scene.breaks()
+        scene.clock.seconds = MAX_AGE_SECONDS
+        assert look() == [0, 1]
+        assert one.stats().lookups.source_failures > 0
+        assert one.stats().image_unconfirmed_seconds == MAX_AGE_SECONDS
+        failed = one.stats().lookups.failed
+        scene.clock.seconds += 0.5
+        with pytest.raises(ImageTooOld):
+            look()
+        assert one.stats().lookups.failed == failed + 1
+        assert one.stats().image_unconfirmed_seconds == MAX_AGE_SECONDS + 0.5
+        scene.truth.error = None
+        scene.truth.image = line_image([0, 1, 2], version=1)
+        scene.clock.seconds += POLL_SECONDS
+        assert look() == [0, 1, 2]
+        assert one.stats().image_unconfirmed_seconds == 0
+        scene.clock.seconds += 3.0
+        assert look() == [0, 1, 2]
+        assert (one.stats().image_age_seconds, one.stats().image_unconfirmed_seconds) == (3.0, 0.0)
 
 
-def test_the_same_holds_for_asyncio() -> None:
+@BOTH_DRIVERS
+def test_waiting_fetches_fail_with_it_too(driver: Any) -> None:
     scene = Scene()
-
-    async def scenario(run: Callable[[AsyncReadAccelerator], Awaitable[None]]) -> None:
-        async with AsyncReadAccelerator(scene.source, line_store(3), system=scene.system) as one:
-            await run(one)
-
-    async def run(one: AsyncReadAccelerator) -> None:
-        loop = asyncio.get_running_loop()
-
-        def look() -> list[int]:
-            answer = asyncio.run_coroutine_threadsafe(one.get_objects(STREAM, 0, 40, 9), loop).result(60)
-            return [each.object_id for each in answer.objects]
-
-        await asyncio.to_thread(check_lookups_fail_late_and_recover, look, one.stats, scene)
-
-    asyncio.run(scenario(run))
+    scene.truth.takes_seconds = 0.5
+    with driver(scene.source, line_store(2), system=scene.system) as one:
+        for error in (StoreUnavailable("get", "a-list", "503"), ImageTooOld("said by the source itself")):
+            scene.truth.error = error
+            scene.clock.seconds += 99
+            with pytest.raises(ImageTooOld):
+                one.fetch(STREAM, 0, 40, 9, timeout_seconds=60)
 
 
 def test_a_lookup_that_needs_a_newer_image_fails_if_even_that_question_makes_it_too_old() -> None:
@@ -244,27 +231,6 @@ def test_a_lookup_that_needs_a_newer_image_fails_if_even_that_question_makes_it_
         with pytest.raises(ImageTooOld):
             one.get_objects(STREAM, 0, 40, 9)  # comes out short, and asks
         assert one.stats().lookups.failed == 1
-
-
-def test_waiting_fetches_fail_with_it_too() -> None:
-    scene = Scene()
-    scene.truth.takes_seconds = 0.5
-
-    async def scenario() -> None:
-        async with AsyncReadAccelerator(scene.source, line_store(2), system=scene.system) as one:
-            with pytest.raises(ImageTooOld):
-                await one.fetch(STREAM, 0, 40, 9, timeout_seconds=60)
-
-    with ReadAccelerator(scene.source, line_store(2), system=scene.system) as one:
-        scene.breaks()
-        scene.clock.seconds = 99
-        with pytest.raises(ImageTooOld):
-            one.fetch(STREAM, 0, 40, 9, timeout_seconds=60)
-    scene.truth.error = None
-    scene.clock.seconds += POLL_SECONDS
-    scene.source.current()
-    scene.truth.error = ImageTooOld("said by the source itself")
-    asyncio.run(scenario())
 
 
 def test_a_lookup_without_an_image_can_be_explained() -> None:

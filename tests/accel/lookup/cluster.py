@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import itertools
-from typing import Any, TypeVar
+import threading
+from collections.abc import Iterator
+from typing import Any, Self, TypeVar
 
-from accel import MetadataImage, ReadAccelerator, Settings, StaticImages
+import pytest
+
+from accel import AsyncReadAccelerator, MetadataImage, ReadAccelerator, Settings, StaticImages
 from accel.lookup.scripts import Script
 from accel.system import NONCE_SIZE_BYTES, Components
 from loaders.layout import ObjectLayout
@@ -90,10 +96,15 @@ LOADING_THREADS = 4
 
 
 def accelerator(
-    store: ObjectStore, source: StaticImages | MetadataImage, clock: Clock | None = None, **settings: Any
+    store: ObjectStore,
+    source: StaticImages | MetadataImage,
+    clock: Clock | None = None,
+    *,
+    driver: Any = ReadAccelerator,
+    **settings: Any,
 ) -> ReadAccelerator:
     """An accelerator with four threads and a clock that stands still; a busy machine makes it repeat no request."""
-    return _made(ReadAccelerator, store, source, clock, settings)
+    return _made(driver, store, source, clock, settings)
 
 
 def settled(
@@ -113,6 +124,73 @@ def _made(
     source = StaticImages(source) if isinstance(source, MetadataImage) else source
     chosen = Settings(**{"parallel_loads": LOADING_THREADS, "hashed_ids_max": 64, "hedge_percent": 0, **settings})
     return kind(source, store, settings=chosen, system=system(clock))
+
+
+class Awaited:
+    """The accelerator for asyncio behind calls that wait, so that a test of threads drives it, too.
+
+    Each call is a task of an event loop that runs in a thread of its own.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        self._one = AsyncReadAccelerator(*args, **options)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        async def closing() -> None:
+            await self._one.close()
+            if others := asyncio.all_tasks() - {asyncio.current_task()}:
+                await asyncio.wait(others, timeout=60)
+
+        if not self._loop.is_closed():
+            self.waited(closing())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    def waited(self, found: Any) -> Any:
+        """What was awaited, if it has to be."""
+        return asyncio.run_coroutine_threadsafe(found, self._loop).result(60) if inspect.iscoroutine(found) else found
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._one, name)
+        return found if not callable(found) else lambda *args, **options: self.waited(found(*args, **options))
+
+    def read(self, *args: Any, **options: Any) -> AwaitedReading:
+        return AwaitedReading(self, self._one.read(*args, **options))
+
+
+class AwaitedReading:
+    """A read of it."""
+
+    def __init__(self, accelerator: Awaited, reading: Any) -> None:
+        self._accelerator = accelerator
+        self._reading = reading
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        async def following() -> Any:
+            return await anext(self._reading, None)
+
+        if (found := self._accelerator.waited(following())) is None:
+            raise StopIteration
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reading, name)
+
+
+BOTH_DRIVERS = pytest.mark.parametrize("driver", [ReadAccelerator, Awaited], ids=["threads", "asyncio"])
 
 
 class Settled(ReadAccelerator):

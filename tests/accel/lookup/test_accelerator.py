@@ -8,6 +8,7 @@ from asyncio import CancelledError
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -20,7 +21,17 @@ from accel.image_source import PolledImages
 from loaders.layout import ObjectLayout
 from loaders.store import CountingStore, Fetched, MemoryStore, PrefixedStore
 from loaders.store.decorated import DecoratedStore
-from tests.accel.lookup.cluster import NODE, STREAM, accelerator, line_image, line_store, put, store_of, system
+from tests.accel.lookup.cluster import (
+    BOTH_DRIVERS,
+    NODE,
+    STREAM,
+    accelerator,
+    line_image,
+    line_store,
+    put,
+    store_of,
+    system,
+)
 from tests.accel.lookup.driving import Clock
 from tests.accel.lookup.test_search_property import queries_of
 from tests.examples import examples
@@ -129,13 +140,14 @@ def test_an_object_that_leaves_the_image_while_it_is_opened_is_not_remembered() 
         assert one.stats().caches["object_indexes"].entries == 1
 
 
-def test_a_listed_object_that_is_gone_is_looked_for_in_a_newer_image() -> None:
+@BOTH_DRIVERS
+def test_a_listed_object_that_is_gone_is_looked_for_in_a_newer_image(driver: Any) -> None:
     store = line_store(4)
     put(store, 50, [(STREAM, 0, 20)])
     for gone in (0, 1):
         store.delete(ObjectLayout().object_key(gone))
     source = PushOnWait(line_image([0, 1, 2, 3]), line_image([50, 2, 3], version=1))
-    with ReadAccelerator(source, store, system=system()) as one:
+    with driver(source, store, system=system()) as one:
         assert found(one, 0, 40, 9) == [50, 2, 3]
         assert one.stats().lookups.refreshes == 1
 
@@ -152,10 +164,11 @@ class PushOnWait(StaticImages):
         return super().wait_newer(version, timeout_seconds)
 
 
-def test_an_object_that_the_newest_image_still_lists_is_lost() -> None:
+@BOTH_DRIVERS
+def test_an_object_that_the_newest_image_still_lists_is_lost(driver: Any) -> None:
     store = line_store(4)
     store.delete(ObjectLayout().object_key(1))
-    with accelerator(store, line_image([0, 1, 2, 3])) as one:
+    with accelerator(store, line_image([0, 1, 2, 3]), driver=driver) as one:
         with pytest.raises(ObjectLost, match="10000000/DEFAULT/1") as caught:
             found(one, 10)
         assert caught.value.object_id == 1
@@ -250,8 +263,9 @@ def test_an_answer_that_finds_nothing_counts_what_it_might_have_opened() -> None
         assert one.stats().lookups.objects_listed == 3
 
 
-def test_a_waiting_fetch_is_done_at_the_limit_the_end_or_an_open_end() -> None:
-    with accelerator(line_store(4), line_image([0, 1, 2, 3])) as one:
+@BOTH_DRIVERS
+def test_a_waiting_fetch_is_done_at_the_limit_the_end_or_an_open_end(driver: Any) -> None:
+    with accelerator(line_store(4), line_image([0, 1, 2, 3]), driver=driver) as one:
         assert one.fetch(STREAM, 0, 400, 2, timeout_seconds=0).ending is Ending.LIMIT
         assert one.fetch(STREAM, 0, 40, 9, timeout_seconds=0).ending is Ending.END
         assert one.fetch(STREAM, 0, -1, 9, timeout_seconds=0).ending is Ending.HOLE
@@ -260,9 +274,10 @@ def test_a_waiting_fetch_is_done_at_the_limit_the_end_or_an_open_end() -> None:
             one.fetch(STREAM, 0, 41, 9, timeout_seconds=0)
 
 
-def test_a_waiting_fetch_ends_when_the_data_is_committed() -> None:
+@BOTH_DRIVERS
+def test_a_waiting_fetch_ends_when_the_data_is_committed(driver: Any) -> None:
     store, source = line_store(4), StaticImages(line_image([0, 1]))
-    with ReadAccelerator(source, store) as one, ThreadPoolExecutor(1) as pool:
+    with driver(source, store) as one, ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(one.fetch, STREAM, 0, 40, 9, timeout_seconds=60)
         source.push(line_image([0, 1, 2], version=1))
         source.push(line_image([0, 1, 2, 3], version=2))
@@ -283,9 +298,10 @@ class Gate(CountingStore):
         return super().get_tail(key, length)
 
 
-def test_a_deadline_gives_what_there_is_and_where_to_resume() -> None:
+@BOTH_DRIVERS
+def test_a_deadline_gives_what_there_is_and_where_to_resume(driver: Any) -> None:
     gate = Gate(line_store(4))
-    with ReadAccelerator(StaticImages(line_image([0, 1, 2, 3])), gate) as one:
+    with driver(StaticImages(line_image([0, 1, 2, 3])), gate) as one:
         answer = one.get_objects(STREAM, 15, deadline_seconds=0.01)
         assert answer.partial
         assert answer.objects == ()
@@ -321,9 +337,13 @@ def test_objects_may_lie_below_a_prefix() -> None:
         assert found(one, 0) == [0]
 
 
-def test_a_thousand_parallel_cold_lookups_open_no_object_twice() -> None:
+@BOTH_DRIVERS
+def test_a_thousand_parallel_cold_lookups_open_no_object_twice(driver: Any) -> None:
     store = line_store(200)
-    with accelerator(store, line_image(list(range(200))), parallel_loads=16) as one, ThreadPoolExecutor(32) as pool:
+    with (
+        accelerator(store, line_image(list(range(200))), parallel_loads=16, driver=driver) as one,
+        ThreadPoolExecutor(32) as pool,
+    ):
         starts = [random.Random(seed).randrange(2000) for seed in range(1000)]
         answers = list(pool.map(lambda start: one.get_objects(STREAM, start, limit=1), starts))
     assert [each.objects[0].object_id for each in answers] == [start // 10 for start in starts]
@@ -371,12 +391,13 @@ def _check_answer(first: int, last: int, start: int, errors: list[str], ending: 
         errors.append(f"asked for [{start}, {wanted}), found [{first}, {last}), {ending}")
 
 
-def test_errors_that_are_not_ours_reach_the_caller_as_they_are() -> None:
+@BOTH_DRIVERS
+def test_errors_that_are_not_ours_reach_the_caller_as_they_are(driver: Any) -> None:
     class Broken(MemoryStore):
         def get_tail(self, key: str, length: int) -> Fetched:
             raise ZeroDivisionError(key, length)
 
-    with accelerator(Broken(), line_image([0])) as one, pytest.raises(ZeroDivisionError):
+    with accelerator(Broken(), line_image([0]), driver=driver) as one, pytest.raises(ZeroDivisionError):
         found(one, 0)
 
 

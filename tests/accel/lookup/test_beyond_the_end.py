@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accel import AsyncReadAccelerator, Ending, StaticImages, StillPending
+from accel import Ending, StillPending
 from accel.errors import OffsetBeyondEnd
 from accel.image import GivenUpRange, MetadataImage
 from accel.lookup.answer import Request
-from tests.accel.lookup.cluster import STREAM, accelerator, line_image, line_store, system
+from tests.accel.lookup.cluster import BOTH_DRIVERS, STREAM, accelerator, line_image, line_store
 from tests.accel.lookup.driving import Driver, index_cache, look_up, ranges_of
 from tests.accel.lookup.test_accelerator import PushOnWait
 from tests.accel.lookup.test_search_property import POLICIES
@@ -54,8 +54,9 @@ def test_an_end_that_an_answer_names_is_the_end_of_all_data(world: World, seed: 
                 assert not answer.is_beyond_end
 
 
-def test_a_hole_with_data_after_it_is_not_the_end() -> None:
-    with accelerator(line_store(30), line_image([0, 1, 2, 5, 6], end=-1)) as one:
+@BOTH_DRIVERS
+def test_a_hole_with_data_after_it_is_not_the_end(driver: Any) -> None:
+    with accelerator(line_store(30), line_image([0, 1, 2, 5, 6], end=-1), driver=driver) as one:
         answer = one.get_objects(STREAM, 25)
         assert (answer.resume_offset, answer.ending, answer.stream_end) == (30, Ending.HOLE, None)
         answer = one.get_objects(STREAM, 55, limit=9)
@@ -75,8 +76,9 @@ def test_offsets_that_were_given_up_count_as_written() -> None:
             one.fetch(STREAM, 51, 60, timeout_seconds=1e9)
 
 
-def test_a_fetch_that_begins_after_the_end_does_not_wait() -> None:
-    with accelerator(line_store(30), line_image([0, 1, 2], end=-1)) as one:
+@BOTH_DRIVERS
+def test_a_fetch_that_begins_after_the_end_does_not_wait(driver: Any) -> None:
+    with accelerator(line_store(30), line_image([0, 1, 2], end=-1), driver=driver) as one:
         with pytest.raises(OffsetBeyondEnd, match=r"stream 7: .* the end of the stream, 30, found 31"):
             one.fetch(STREAM, 31, 40, timeout_seconds=1e9)
         with pytest.raises(StillPending):
@@ -90,25 +92,13 @@ def test_a_fetch_asks_for_the_newest_image_before_it_says_so() -> None:
         assert [each.object_id for each in one.fetch(STREAM, 40, 50, timeout_seconds=0).objects] == [4]
 
 
-def test_a_read_names_the_end_where_it_stopped() -> None:
-    with accelerator(line_store(30), line_image([0, 1, 2, 5], end=-1)) as one:
+@BOTH_DRIVERS
+def test_a_read_names_the_end_where_it_stopped(driver: Any) -> None:
+    with accelerator(line_store(30), line_image([0, 1, 2, 5], end=-1), driver=driver) as one:
         for start, end, expected in ((61, -1, 60), (55, -1, 60), (60, 90, 60), (25, -1, None), (0, 10, None)):
             reading = one.read(STREAM, start, end)
             list(reading)
             assert reading.stream_end == expected, start
-
-
-def test_tasks_get_the_same_answers() -> None:
-    async def ask() -> tuple[int | None, int | None]:
-        source = StaticImages(line_image([0, 1, 2], end=-1))
-        async with AsyncReadAccelerator(source, line_store(30), system=system()) as one:
-            with pytest.raises(OffsetBeyondEnd):
-                await one.fetch(STREAM, 31, 40, timeout_seconds=1e9)
-            reading = one.read(STREAM, 99)
-            assert [batch async for batch in reading] == []
-            return (await one.get_objects(STREAM, 99)).stream_end, reading.stream_end
-
-    assert asyncio.run(asyncio.wait_for(ask(), 60)) == (30, 30)
 
 
 def test_an_explanation_says_where_the_stream_ends() -> None:

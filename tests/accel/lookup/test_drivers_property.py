@@ -6,25 +6,24 @@ objects: none of them changes an answer or a record.
 
 from __future__ import annotations
 
-import asyncio
 import random
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accel import AsyncReadAccelerator, Ending, MetadataImage, ReadAccelerator, Settings, StaticImages
+from accel import Ending, MetadataImage, ReadAccelerator, Settings, StaticImages
 from accel.lookup.answer import Answer
 from loaders.store import ObjectStore, hedged
 from loaders.store.decorated import Answer as Came
 from loaders.store.decorated import DecoratedStore, StoreCall
-from tests.accel.lookup.cluster import store_of, system
+from tests.accel.lookup.cluster import BOTH_DRIVERS, store_of, system
 from tests.accel.lookup.commit_facts import with_facts
 from tests.accel.lookup.driving import ranges_of
 from tests.accel.lookup.test_search_property import queries_of
@@ -72,17 +71,9 @@ class Bench:
     rng: random.Random
 
     @contextmanager
-    def threads(self) -> Iterator[ReadAccelerator]:
-        """An accelerator for threads, whose late requests are let go before it is closed."""
-        with ReadAccelerator(StaticImages(self.image), self.store, settings=self.settings, system=system()) as one:
-            yield one
-            self.store.over.set()
-
-    @asynccontextmanager
-    async def tasks(self) -> AsyncIterator[AsyncReadAccelerator]:
-        """The same for tasks."""
-        source = StaticImages(self.image)
-        async with AsyncReadAccelerator(source, self.store, settings=self.settings, system=system()) as one:
+    def accelerator(self, driver: Any = ReadAccelerator) -> Iterator[ReadAccelerator]:
+        """An accelerator whose late requests are let go before it is closed."""
+        with driver(StaticImages(self.image), self.store, settings=self.settings, system=system()) as one:
             yield one
             self.store.over.set()
 
@@ -152,10 +143,11 @@ WORLDS = worlds(steps_max=25)
 SEEDS = st.integers(0, 2**32)
 
 
+@BOTH_DRIVERS
 @settings(max_examples=examples(60), deadline=None)
-@given(WORLDS, SEEDS)
-def test_threads_answer_as_a_plain_scan_does(world: World, seed: int) -> None:
-    with benched(world, seed) as bench, bench.threads() as one, ThreadPoolExecutor(AT_ONCE) as callers:
+@given(world=WORLDS, seed=SEEDS)
+def test_lookups_answer_as_a_plain_scan_does(world: World, seed: int, driver: Any) -> None:
+    with benched(world, seed) as bench, bench.accelerator(driver) as one, ThreadPoolExecutor(AT_ONCE) as callers:
 
         def ask(query: Query, deadline_seconds: float | None) -> None:
             bench.check(query, one.get_objects(*query, deadline_seconds=deadline_seconds))
@@ -166,52 +158,21 @@ def test_threads_answer_as_a_plain_scan_does(world: World, seed: int) -> None:
             asked.result()
 
 
-@settings(max_examples=examples(60), deadline=None)
-@given(WORLDS, SEEDS)
-def test_tasks_answer_as_a_plain_scan_does(world: World, seed: int) -> None:
-    with benched(world, seed) as bench:
-
-        async def scenario() -> None:
-            async with bench.tasks() as one:
-
-                async def ask(query: Query, deadline_seconds: float | None) -> None:
-                    bench.check(query, await one.get_objects(*query, deadline_seconds=deadline_seconds))
-
-                for query in bench.queries(3):
-                    await ask(query, bench.rng.choice([None, None, 0.001]))
-                await asyncio.gather(*[ask(query, None) for query in bench.queries(AT_ONCE)])
-
-        asyncio.run(scenario())
-
-
+@BOTH_DRIVERS
 @settings(max_examples=examples(40), deadline=None)
-@given(WORLDS.map(without_gaps), SEEDS)
-def test_threads_read_what_a_plain_scan_finds(world: World, seed: int) -> None:
-    with benched(world, seed) as bench, bench.threads() as one:
+@given(world=WORLDS.map(without_gaps), seed=SEEDS)
+def test_reads_give_what_a_plain_scan_finds(world: World, seed: int, driver: Any) -> None:
+    with benched(world, seed) as bench, bench.accelerator(driver) as one:
         for stream_id, start, end in bench.ranges(2):
             read = [(each.base_offset, each.end_offset) for each in one.read(stream_id, start, end)]
             assert read == bench.spans(stream_id, start, end)
-
-
-@settings(max_examples=examples(40), deadline=None)
-@given(WORLDS.map(without_gaps), SEEDS)
-def test_tasks_read_what_a_plain_scan_finds(world: World, seed: int) -> None:
-    with benched(world, seed) as bench:
-
-        async def scenario() -> None:
-            async with bench.tasks() as one:
-                for stream_id, start, end in bench.ranges(2):
-                    read = [(each.base_offset, each.end_offset) async for each in one.read(stream_id, start, end)]
-                    assert read == bench.spans(stream_id, start, end)
-
-        asyncio.run(scenario())
 
 
 def test_the_schedule_makes_second_requests_win_and_lookups_end_before_their_replies() -> None:
     won = partial = 0
     for seed in range(12):
         world = without_gaps(grow_world(seed, steps=25, streams=3, nodes=2))
-        with benched(world, seed) as bench, bench.threads() as one:
+        with benched(world, seed) as bench, bench.accelerator() as one:
             for query in bench.queries(6):
                 answer = one.get_objects(*query, deadline_seconds=0.002)
                 partial += answer.ending is Ending.PARTIAL

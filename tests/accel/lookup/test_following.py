@@ -5,16 +5,15 @@ Threads are handed in: here a question runs when the test says so, or hangs unti
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from accel import (
-    AsyncReadAccelerator,
     ImageTooOld,
     MetadataImage,
     PolledImages,
@@ -28,7 +27,7 @@ from accel.lookup.answer import Ending
 from accel.system import SYSTEM
 from loaders.errors import StoreUnavailable
 from loaders.threads import start_thread
-from tests.accel.lookup.cluster import STREAM, line_image, line_store, system
+from tests.accel.lookup.cluster import BOTH_DRIVERS, STREAM, line_image, line_store, system
 from tests.accel.lookup.driving import Clock
 
 MAX_AGE_SECONDS = 10.0
@@ -65,9 +64,9 @@ class Scene:
         return len(started)
 
     @contextmanager
-    def hanging(self) -> Iterator[ReadAccelerator]:
+    def hanging(self, driver: Any = ReadAccelerator) -> Iterator[ReadAccelerator]:
         """An accelerator whose source hangs when it is asked the next time, until the test is over."""
-        one = ReadAccelerator(self.source, line_store(3), system=self.threads)
+        one = driver(self.source, line_store(3), system=self.threads)
         self.asking.clear()
         self.may_answer.clear()
         try:
@@ -92,9 +91,10 @@ def test_a_lookup_starts_the_question_for_a_due_image_and_goes_on_with_the_one_a
         assert (scene.run_started(), scene.asked) == (1, 3)
 
 
-def test_a_question_that_hangs_delays_no_lookup_that_can_be_answered() -> None:
+@BOTH_DRIVERS
+def test_a_question_that_hangs_delays_no_lookup_that_can_be_answered(driver: Any) -> None:
     scene = Scene()
-    with scene.hanging() as one:
+    with scene.hanging(driver) as one:
         scene.clock.seconds += 1.0
         one.get_objects(STREAM, 0, 10)
         assert scene.asking.wait(60)
@@ -102,9 +102,10 @@ def test_a_question_that_hangs_delays_no_lookup_that_can_be_answered() -> None:
         assert scene.asked == 2
 
 
-def test_a_short_answer_waits_for_the_source_no_longer_than_its_deadline() -> None:
+@BOTH_DRIVERS
+def test_a_short_answer_waits_for_the_source_no_longer_than_its_deadline(driver: Any) -> None:
     scene = Scene()
-    with scene.hanging() as one:
+    with scene.hanging(driver) as one:
         answer = one.get_objects(STREAM, 0, 20)
         assert [each.object_id for each in answer.objects] == [0, 1]
         short = one.get_objects(STREAM, 0, 30, deadline_seconds=0)
@@ -146,28 +147,17 @@ def test_an_image_that_is_too_old_is_refused_when_the_deadline_is_over() -> None
         assert one.get_objects(STREAM, 0, 10).ending is Ending.END, "without a deadline it waits"
 
 
-def test_a_fetch_that_waits_keeps_its_time_while_the_source_hangs() -> None:
+@BOTH_DRIVERS
+def test_a_fetch_that_waits_keeps_its_time_while_the_source_hangs(driver: Any) -> None:
     scene = Scene()
-    with scene.hanging() as one, pytest.raises(StillPending):
+    with scene.hanging(driver) as one, pytest.raises(StillPending):
         one.fetch(STREAM, 0, 30, timeout_seconds=0)
 
 
-def test_a_task_whose_fetch_waits_keeps_its_time_while_the_source_hangs() -> None:
+@BOTH_DRIVERS
+def test_closing_waits_for_no_question_and_tells_those_who_do(driver: Any) -> None:
     scene = Scene()
-
-    async def scenario() -> None:
-        async with AsyncReadAccelerator(scene.source, line_store(3), system=scene.threads) as one:
-            scene.may_answer.clear()
-            with pytest.raises(StillPending):
-                await one.fetch(STREAM, 0, 30, timeout_seconds=0)
-            scene.may_answer.set()
-
-    asyncio.run(asyncio.wait_for(scenario(), 60))
-
-
-def test_closing_waits_for_no_question_and_tells_those_who_do() -> None:
-    scene = Scene()
-    with scene.hanging() as one:
+    with scene.hanging(driver) as one:
         one.get_objects(STREAM, 0, 20)
         errors: list[BaseException] = []
 
@@ -185,23 +175,6 @@ def test_closing_waits_for_no_question_and_tells_those_who_do() -> None:
         one.close()
         waiting.join(60)
         assert len(errors) == 1
-
-
-def test_an_asyncio_task_that_waits_for_a_question_ends_when_the_accelerator_is_closed() -> None:
-    scene = Scene()
-
-    async def scenario() -> None:
-        one = AsyncReadAccelerator(scene.source, line_store(3), system=scene.threads)
-        scene.asking.clear()
-        scene.may_answer.clear()
-        waiting = asyncio.create_task(one.get_objects(STREAM, 0, 30))
-        await asyncio.to_thread(scene.asking.wait, 60)
-        await one.close()
-        with pytest.raises(Closed):
-            await waiting
-        scene.may_answer.set()
-
-    asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
 def test_a_source_that_fails_is_counted_each_time_and_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:

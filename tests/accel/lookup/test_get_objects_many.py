@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from dataclasses import asdict
+from typing import Any
 
 import pytest
 
 import accel.lookup.scripts
-from accel import AsyncReadAccelerator, MetadataImage, ReadAccelerator, Request, StaticImages
+from accel import MetadataImage, ReadAccelerator, Request, StaticImages
 from accel.errors import AccelError, ImageTooOld, InvalidRequest, UnknownStream
 from accel.lookup.answer import Answer, Ending
 from loaders.store import CountingStore, MemoryStore
-from tests.accel.lookup.cluster import put
+from tests.accel.lookup.cluster import BOTH_DRIVERS, put
 
 STREAMS = range(1, 9)
 OBJECTS = 12
@@ -49,9 +49,10 @@ def ask_one_by_one() -> list[list[int]]:
     return found([*asked])
 
 
-def test_they_answer_in_order_as_one_by_one_and_open_each_object_once() -> None:
+@BOTH_DRIVERS
+def test_they_answer_in_order_as_one_by_one_and_open_each_object_once(driver: Any) -> None:
     image, store = many_streams()
-    with ReadAccelerator(StaticImages(image), store) as accelerator:
+    with driver(StaticImages(image), store) as accelerator:
         outcomes = accelerator.get_objects_many(REQUESTS)
         assert accelerator.stats().lookups.lookups == len(REQUESTS)
         opened = accelerator.stats().loader
@@ -59,18 +60,6 @@ def test_they_answer_in_order_as_one_by_one_and_open_each_object_once() -> None:
     assert [one.request for one in outcomes if isinstance(one, Answer)] == REQUESTS
     assert found(outcomes) == found(again) == ask_one_by_one()
     assert opened.opened <= OBJECTS
-
-
-def test_so_do_those_of_asyncio() -> None:
-    image, store = many_streams()
-
-    async def ask() -> list[Answer | AccelError]:
-        async with AsyncReadAccelerator(StaticImages(image), store) as accelerator:
-            outcomes = await accelerator.get_objects_many(REQUESTS)
-            assert accelerator.stats().loader.opened <= OBJECTS
-            return outcomes
-
-    assert found(asyncio.run(ask())) == ask_one_by_one()
 
 
 def test_what_memory_answers_is_counted_as_one_by_one() -> None:
@@ -98,7 +87,8 @@ def test_what_memory_answers_is_counted_as_one_by_one() -> None:
     assert (counts[0]["failed"], counts[0]["holes"]) == (1, 1)
 
 
-def test_without_an_image_that_may_be_served_each_tells_why() -> None:
+@BOTH_DRIVERS
+def test_without_an_image_that_may_be_served_each_tells_why(driver: Any) -> None:
     class GoneImages(StaticImages):
         gone = False
 
@@ -109,25 +99,27 @@ def test_without_an_image_that_may_be_served_each_tells_why() -> None:
 
     image, store = many_streams()
     source = GoneImages(image)
-    with ReadAccelerator(source, store) as accelerator:
+    with driver(source, store) as accelerator:
         source.gone = True
         outcomes = accelerator.get_objects_many(REQUESTS[:3])
         assert accelerator.stats().lookups.failed == 3
     assert [type(each) for each in outcomes] == [ImageTooOld] * 3
 
 
-def test_one_that_fails_fails_none_of_the_others() -> None:
+@BOTH_DRIVERS
+def test_one_that_fails_fails_none_of_the_others(driver: Any) -> None:
     image, store = many_streams()
     requests = [Request(1, 0, limit=1), Request(99, 0), Request(2, 30, 20), Request(3, 0, limit=1)]
-    with ReadAccelerator(StaticImages(image), store) as accelerator:
+    with driver(StaticImages(image), store) as accelerator:
         outcomes = accelerator.get_objects_many(requests)
         assert accelerator.stats().lookups.failed == 2
     assert [type(each) for each in outcomes] == [Answer, UnknownStream, InvalidRequest, Answer]
 
 
-def test_one_call_takes_a_bounded_number_and_none_is_fine() -> None:
+@BOTH_DRIVERS
+def test_one_call_takes_a_bounded_number_and_none_is_fine(driver: Any) -> None:
     image, store = many_streams()
-    with ReadAccelerator(StaticImages(image), store) as accelerator:
+    with driver(StaticImages(image), store) as accelerator:
         assert accelerator.get_objects_many([]) == []
         with pytest.raises(InvalidRequest, match="at most 10000"):
             accelerator.get_objects_many(Request(1, 0) for _ in range(10_001))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accel import AsyncReadAccelerator, Ending, MetadataImage, ReadAccelerator, Settings, StaticImages
+from accel import Ending, MetadataImage, ReadAccelerator, Settings, StaticImages
 from accel.image import ObjectRef
 from accel.lookup.explain import WIDTH
 from accel.lookup.hints import HintStore
@@ -31,7 +31,8 @@ from loaders.format import ObjectEncoder, RecordBatch
 from loaders.hints import HintTrouble, SnapshotReader, plan_entries, read_pack_root, write_pack
 from loaders.layout import HINTS_PREFIX, HintKind, ObjectLayout, hint_root_key
 from loaders.store import CountingStore, Fetched, MemoryStore
-from tests.accel.lookup.cluster import NODE, STREAM, line_image, put, system
+from tests.accel.lookup.cluster import BOTH_DRIVERS, NODE, STREAM, line_image, put, system
+from tests.accel.lookup.cluster import accelerator as driven
 from tests.accel.lookup.cluster import settled as accelerator
 from tests.accel.lookup.driving import Clock
 from tests.accel.lookup.hinting import put_pack, put_real_hints, put_snapshot
@@ -119,9 +120,10 @@ def gets(store: CountingStore) -> int:
     return store.reset().gets
 
 
-def test_the_first_record_costs_one_request_more_than_its_place() -> None:
+@BOTH_DRIVERS
+def test_the_first_record_costs_one_request_more_than_its_place(driver: Any) -> None:
     store, image = line(100)
-    with accelerator(store, image) as one:
+    with driven(store, image, driver=driver) as one:
         reading = one.read(STREAM, 555, 556)
         assert next(reading).base_offset == 550
         assert gets(store) == 3  # root, entries, blocks
@@ -428,9 +430,10 @@ def test_warming_takes_only_filters_of_objects_that_are_listed_with_their_size()
         assert one.stats().caches["filters"].entries == 1
 
 
-def test_warming_reads_a_snapshots_root_so_that_the_first_lookup_is_one_request() -> None:
+@BOTH_DRIVERS
+def test_warming_reads_a_snapshots_root_so_that_the_first_lookup_is_one_request(driver: Any) -> None:
     store, image = line(100)
-    with accelerator(store, image) as one:
+    with driven(store, image, driver=driver) as one:
         report = one.warm([NODE])
         assert (report.snapshots, report.problems) == (1, ())
         store.reset()
@@ -447,38 +450,13 @@ def test_a_damaged_filter_is_left_out_and_counted() -> None:
         assert one.stats().hints.filters_bad == 1
 
 
-def test_asyncio_does_the_same() -> None:
+@BOTH_DRIVERS
+def test_many_lookups_at_once_read_a_root_and_a_span_once(driver: Any) -> None:
     store, image = line(100)
-
-    async def run() -> None:
-        async with AsyncReadAccelerator(
-            StaticImages(image), store, settings=Settings(parallel_loads=4, hashed_ids_max=64), system=system()
-        ) as one:
-            answer = await one.get_objects(STREAM, 555, limit=2)
-            assert [each.object_id for each in answer.objects] == [55, 56]
-            assert gets(store) == 2
-            assert [each.base_offset async for each in one.read(STREAM, 555, 556)] == [550]
-            assert gets(store) == 1
-            told = await one.explain(STREAM, 5, limit=1)
-            assert told.trace.round_count == 0
-            report = await one.warm()
-            assert report.packs == 1
-
-    asyncio.run(run())
-
-
-def test_many_lookups_at_once_read_a_root_and_a_span_once() -> None:
-    store, image = line(100)
-
-    async def run() -> None:
-        async with AsyncReadAccelerator(
-            StaticImages(image), store, settings=Settings(parallel_loads=4, hashed_ids_max=64), system=system()
-        ) as one:
-            answers = await asyncio.gather(*(one.get_objects(STREAM, each * 10, limit=1) for each in range(100)))
-            assert [each.objects[0].object_id for each in answers] == list(range(100))
-            assert gets(store) == 2
-
-    asyncio.run(run())
+    with driven(store, image, driver=driver) as one, ThreadPoolExecutor(16) as callers:
+        answers = list(callers.map(lambda at: one.get_objects(STREAM, at * 10, limit=1), range(100)))
+    assert [each.objects[0].object_id for each in answers] == list(range(100))
+    assert gets(store) == 2
 
 
 def test_an_explanation_tells_of_the_snapshot() -> None:

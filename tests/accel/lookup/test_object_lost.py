@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import pickle
+from typing import Any
 
 import pytest
 
-from accel import AsyncReadAccelerator, MetadataImage, PolledImages, ReadAccelerator
+from accel import MetadataImage, PolledImages, ReadAccelerator
 from accel.errors import ObjectLost, StoreUnavailable
 from accel.system import Components
 from loaders.layout import ObjectLayout
 from loaders.store import CountingStore
-from tests.accel.lookup.cluster import STREAM, line_image, line_store, system
+from tests.accel.lookup.cluster import BOTH_DRIVERS, STREAM, line_image, line_store, system
 from tests.accel.lookup.driving import Clock
 
 
@@ -51,36 +51,25 @@ def check_uncertain(error: ObjectLost) -> None:
     assert "source of images" in error.advice
 
 
-def test_a_lookup_says_that_the_image_could_not_be_refreshed_and_since_when() -> None:
+@BOTH_DRIVERS
+def test_a_lookup_says_that_the_image_could_not_be_refreshed_and_since_when(driver: Any) -> None:
     scene = Scene()
-    with ReadAccelerator(scene.source, scene.store, system=scene.system) as one:
+    with driver(scene.source, scene.store, system=scene.system) as one:
         scene.breaks()
         with pytest.raises(ObjectLost) as caught:
             one.get_objects(STREAM, 10, 20)
     check_uncertain(caught.value)
 
 
-def test_a_read_says_so_too() -> None:
+@BOTH_DRIVERS
+def test_a_read_says_so_too(driver: Any) -> None:
     scene = Scene()
-    with ReadAccelerator(scene.source, scene.store, system=scene.system) as one:
+    with driver(scene.source, scene.store, system=scene.system) as one:
         one.get_objects(STREAM, 0, 20)  # known from here on: only reading its bytes finds it gone
         scene.breaks()
         with pytest.raises(ObjectLost) as caught:
             list(one.read(STREAM, 10, 20))
     check_uncertain(caught.value)
-
-
-def test_and_so_does_asyncio() -> None:
-    scene = Scene()
-
-    async def scenario() -> None:
-        async with AsyncReadAccelerator(scene.source, scene.store, system=scene.system) as one:
-            scene.breaks()
-            with pytest.raises(ObjectLost) as caught:
-                await one.get_objects(STREAM, 10, 20)
-        check_uncertain(caught.value)
-
-    asyncio.run(scenario())
 
 
 def test_nothing_is_uncertain_where_the_source_answered() -> None:

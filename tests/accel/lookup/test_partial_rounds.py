@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from accel import AsyncReadAccelerator, Ending, MetadataImage, ReadAccelerator, Settings, StaticImages
+from accel import Ending, MetadataImage, ReadAccelerator, Settings, StaticImages
 from accel.lookup.answer import Answer, Request
 from accel.lookup.known_ranges import KnownRanges
 from accel.lookup.search import search
@@ -25,7 +25,7 @@ from loaders.plan import Policy, Spread, Window, WindowPreload, in_run
 from loaders.store import MemoryStore, ObjectStore
 from loaders.store.decorated import Answer as Came
 from loaders.store.decorated import DecoratedStore, StoreCall
-from tests.accel.lookup.cluster import STREAM, line_image, line_store
+from tests.accel.lookup.cluster import BOTH_DRIVERS, STREAM, line_image, line_store
 from tests.accel.lookup.driving import Driver, index_cache, look_up, ranges_of
 from tests.accel.lookup.hinting import HintedDriver, Mischief, give_sizes
 from tests.accel.lookup.test_search_property import POLICIES, queries_of
@@ -288,12 +288,14 @@ class Stuck(DecoratedStore):
 
 
 @contextmanager
-def stuck(object_id: int, policy: str, **chosen: float) -> Iterator[tuple[Stuck, ReadAccelerator]]:
+def stuck(
+    object_id: int, policy: str, driver: Any = ReadAccelerator, **chosen: Any
+) -> Iterator[tuple[Stuck, ReadAccelerator]]:
     store = Stuck(line_store(60), object_id)
-    one = ReadAccelerator(
+    one = driver(
         StaticImages(line_image(list(range(60)))),
         store,
-        settings=Settings(policy=policy, hashed_ids_max=64, **chosen),  # type: ignore[arg-type]  # names of settings
+        settings=Settings(policy=policy, hashed_ids_max=64, **chosen),
     )
     try:
         yield store, one
@@ -302,9 +304,10 @@ def stuck(object_id: int, policy: str, **chosen: float) -> Iterator[tuple[Stuck,
         one.close()
 
 
+@BOTH_DRIVERS
 @pytest.mark.parametrize("policy", ["spread", "window+preload", "load-all"])
-def test_an_answer_does_not_wait_for_an_object_that_it_does_not_need(policy: str) -> None:
-    with stuck(46, policy) as (store, one):
+def test_an_answer_does_not_wait_for_an_object_that_it_does_not_need(policy: str, driver: Any) -> None:
+    with stuck(46, policy, driver) as (store, one):
         answer = one.get_objects(STREAM, 5, 15)
         assert ([each.object_id for each in answer.objects], answer.ending) == ([0, 1], Ending.END)
         assert not store.go.is_set()
@@ -316,8 +319,9 @@ def test_a_slow_object_that_others_may_stand_in_for_is_not_waited_for() -> None:
         assert [each.object_id for each in answer.objects] == [28]
 
 
-def test_a_deadline_gives_what_is_proven_by_then_and_where_to_go_on() -> None:
-    with stuck(12, "load-all") as (store, one):
+@BOTH_DRIVERS
+def test_a_deadline_gives_what_is_proven_by_then_and_where_to_go_on(driver: Any) -> None:
+    with stuck(12, "load-all", driver) as (store, one):
         answer = one.get_objects(STREAM, 0, limit=100, deadline_seconds=0.5)
         assert answer.ending is Ending.PARTIAL
         assert [each.object_id for each in answer.objects] == list(range(12))
@@ -325,22 +329,6 @@ def test_a_deadline_gives_what_is_proven_by_then_and_where_to_go_on() -> None:
         store.go.set()
         rest = one.get_objects(STREAM, answer.resume_offset, limit=100)
         assert [each.object_id for each in rest.objects] == list(range(12, 60))
-
-
-def test_a_task_does_not_wait_for_an_object_that_it_does_not_need() -> None:
-    store = Stuck(line_store(60), 46)
-
-    async def ask() -> tuple[Answer, Answer]:
-        chosen = Settings(max_wait_load_seconds=0.05)
-        async with AsyncReadAccelerator(StaticImages(line_image(list(range(60)))), store, settings=chosen) as one:
-            whole = await one.get_objects(STREAM, 5, 15)
-            partial = await one.get_objects(STREAM, 450, limit=10, deadline_seconds=1.0)
-            store.go.set()
-            return whole, partial
-
-    whole, partial = asyncio.run(ask())
-    assert [each.object_id for each in whole.objects] == [0, 1]
-    assert ([each.object_id for each in partial.objects], partial.resume_offset) == ([45], 460)
 
 
 def test_an_error_of_an_object_that_the_answer_needs_is_raised_and_of_others_is_not() -> None:

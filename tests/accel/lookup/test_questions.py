@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -13,12 +12,10 @@ from hypothesis import strategies as st
 
 from accel import (
     Answer,
-    AsyncReadAccelerator,
     Ending,
     MetadataImage,
     ReadAccelerator,
     Request,
-    Settings,
     StaticImages,
     UnknownStream,
     accelerate,
@@ -26,7 +23,7 @@ from accel import (
 from accel.errors import InvalidRequest
 from accel.image import OPEN_END
 from loaders.store import CountingStore
-from tests.accel.lookup.cluster import STREAM, accelerator, line_image, line_store, system
+from tests.accel.lookup.cluster import STREAM, Awaited, accelerator, line_image, line_store
 from tests.examples import examples
 
 OBJECTS, LENGTH = 3, 10
@@ -46,84 +43,52 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"max_fill_rounds": -1},
         "expected max_fill_rounds of at least 0, or None for no bound, found -1",
     ),
-    "rounds as text": (
-        {"max_fill_rounds": "1"},
-        "expected an integer as max_fill_rounds, found '1'",
-    ),
-    "a negative deadline": (
-        {"deadline_seconds": -1},
-        f"{NO_TIME}, found -1",
-    ),
-    "a deadline as text": (
-        {"deadline_seconds": "1"},
-        f"{NO_TIME}, found '1'",
-    ),
-    "a deadline that is no number": (
-        {"deadline_seconds": float("nan")},
-        f"{NO_TIME}, found nan",
-    ),
+    "rounds as text": ({"max_fill_rounds": "1"}, "expected an integer as max_fill_rounds, found '1'"),
+    "a negative deadline": ({"deadline_seconds": -1}, f"{NO_TIME}, found -1"),
+    "a deadline as text": ({"deadline_seconds": "1"}, f"{NO_TIME}, found '1'"),
+    "a deadline that is no number": ({"deadline_seconds": float("nan")}, f"{NO_TIME}, found nan"),
 }
 GOOD: dict[str, Any] = {"stream_id": STREAM, "start": 5, "end": 25, "limit": 4}
 
 
-def by_threads(call: Callable[[ReadAccelerator], object]) -> object:
-    with accelerator(line_store(OBJECTS), IMAGE) as one:
-        return call(one)
-
-
-def by_asyncio(call: Callable[[AsyncReadAccelerator], Any]) -> object:
-    async def scenario() -> object:
-        chosen = Settings(hedge_percent=0)
-        async with AsyncReadAccelerator(
-            StaticImages(IMAGE), line_store(OBJECTS), settings=chosen, system=system()
-        ) as one:
-            return await call(one)
-
-    return asyncio.run(scenario())
-
-
 def many(one: Any, asked: dict[str, Any]) -> Any:
-    """A call of many, of this request alone."""
+    """A call of many, of this request alone; the error that stands for an answer is raised."""
     rest = dict(asked)
     seconds = rest.pop("deadline_seconds", None)
-    return one.get_objects_many([Request(**rest)], deadline_seconds=seconds)
+    [outcome] = one.get_objects_many([Request(**rest)], deadline_seconds=seconds)
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
 
 
-def raised(outcomes: Any) -> Any:
-    """The error that stands for an answer, raised."""
-    if isinstance(outcomes[0], Exception):
-        raise outcomes[0]
-    return outcomes[0]
-
-
-async def many_awaited(one: Any, asked: dict[str, Any]) -> Any:
-    return raised(await many(one, asked))
-
-
-WAYS: dict[str, Callable[[dict[str, Any]], object]] = {
-    "get_objects": lambda asked: by_threads(lambda one: one.get_objects(**asked)),
-    "explain": lambda asked: by_threads(lambda one: one.explain(**asked)),
-    "get_objects_many": lambda asked: by_threads(lambda one: raised(many(one, asked))),
-    "get_objects, awaited": lambda asked: by_asyncio(lambda one: one.get_objects(**asked)),
-    "explain, awaited": lambda asked: by_asyncio(lambda one: one.explain(**asked)),
-    "get_objects_many, awaited": lambda asked: by_asyncio(lambda one: many_awaited(one, asked)),
+WAYS: dict[str, Callable[[Any, dict[str, Any]], object]] = {
+    "get_objects": lambda one, asked: one.get_objects(**asked),
+    "explain": lambda one, asked: one.explain(**asked),
+    "get_objects_many": many,
 }
+
+
+@pytest.fixture(scope="module", params=[ReadAccelerator, Awaited], ids=["threads", "asyncio"])
+def either(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """An accelerator of either driver."""
+    with accelerator(line_store(OBJECTS), IMAGE, driver=request.param) as one:
+        yield one
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("wrong", WRONG)
-def test_a_wrong_argument_is_refused_with_what_was_expected(way: str, wrong: str) -> None:
+def test_a_wrong_argument_is_refused_with_what_was_expected(way: str, wrong: str, either: Any) -> None:
     changed, text = WRONG[wrong]
     with pytest.raises(InvalidRequest) as refused:
-        WAYS[way](GOOD | changed)
+        WAYS[way](either, GOOD | changed)
     assert str(refused.value).startswith(text)
     assert not isinstance(refused.value, UnknownStream)
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_numbers_of_numpy_are_numbers(way: str) -> None:
+def test_numbers_of_numpy_are_numbers(way: str, either: Any) -> None:
     asked = {name: np.int64(value) for name, value in GOOD.items()}
-    assert WAYS[way](asked | {"deadline_seconds": np.float64(5), "max_fill_rounds": np.int64(2)}) is not None
+    assert WAYS[way](either, asked | {"deadline_seconds": np.float64(5), "max_fill_rounds": np.int64(2)}) is not None
 
 
 def test_what_memory_would_answer_is_refused_as_well() -> None:
@@ -148,24 +113,15 @@ def test_no_time_at_all_gives_what_memory_proves() -> None:
 
 
 @pytest.mark.parametrize("changed", [{"start": "5"}, {"end": None}, {"timeout_seconds": -0.5}])
-def test_a_fetch_refuses_the_same(changed: dict[str, Any]) -> None:
-    asked = GOOD | {"timeout_seconds": 0.0} | changed
-    for way in (by_threads, by_asyncio):
-        with pytest.raises(InvalidRequest, match="expected"):
-            way(lambda one: one.fetch(**asked))
+def test_a_fetch_refuses_the_same(changed: dict[str, Any], either: Any) -> None:
+    with pytest.raises(InvalidRequest, match="expected"):
+        either.fetch(**GOOD | {"timeout_seconds": 0.0} | changed)
 
 
 @pytest.mark.parametrize("changed", [{"stream_id": str(STREAM)}, {"start": None}, {"end": None}])
-def test_a_read_refuses_the_same(changed: dict[str, Any]) -> None:
-    asked = {"stream_id": STREAM, "start": 5, "end": 25} | changed
-
-    async def awaited(one: AsyncReadAccelerator) -> object:
-        return [batch async for batch in one.read(**asked)]
-
+def test_a_read_refuses_the_same(changed: dict[str, Any], either: Any) -> None:
     with pytest.raises(InvalidRequest, match="expected an integer"):
-        by_threads(lambda one: list(one.read(**asked)))
-    with pytest.raises(InvalidRequest, match="expected an integer"):
-        by_asyncio(awaited)
+        list(either.read(**{"stream_id": STREAM, "start": 5, "end": 25} | changed))
 
 
 def test_a_wrapped_lookup_is_not_made_with_a_negative_time() -> None:

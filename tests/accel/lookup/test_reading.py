@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from concurrent.futures import Executor
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accel import AsyncReadAccelerator, Ending, MetadataImage, ReadAccelerator, StaticImages
+from accel import Ending, MetadataImage, ReadAccelerator
 from accel.errors import AccessDenied, InvalidRequest, ObjectLost
 from loaders.errors import KeyMissing
 from loaders.format import BlockIndex, LinkedObject, ObjectEncoder, RecordBatch, encode_composite
@@ -18,7 +18,7 @@ from loaders.layout import ObjectLayout
 from loaders.merge.plan import MergeLimits
 from loaders.shared_loads import SharedChunks
 from loaders.store import CountingStore, Fetched, MemoryStore
-from tests.accel.lookup.cluster import STREAM, accelerator, line_image, line_store, put, store_of, system
+from tests.accel.lookup.cluster import BOTH_DRIVERS, STREAM, accelerator, line_image, line_store, put, store_of, system
 from tests.accel.lookup.test_accelerator import PushOnWait
 from tests.builders import batches
 from tests.examples import examples
@@ -180,9 +180,10 @@ def test_a_budget_below_one_byte_is_refused() -> None:
         one.read(STREAM, 0, max_bytes=0)
 
 
-def test_a_read_that_failed_raises_its_error_again_and_does_not_look_like_one_that_ended() -> None:
+@BOTH_DRIVERS
+def test_a_read_that_failed_raises_its_error_again_and_does_not_look_like_one_that_ended(driver: Any) -> None:
     store = line_store(3)
-    with accelerator(store, line_image([0, 1, 2])) as one:
+    with accelerator(store, line_image([0, 1, 2]), driver=driver) as one:
         one.get_objects(STREAM, 0, 30)
         store.delete(ObjectLayout().object_key(1))
         reading = one.read(STREAM, 0, 30)
@@ -202,8 +203,9 @@ def test_a_read_of_a_stream_that_is_not_there_says_so_each_time() -> None:
                 next(reading)
 
 
-def test_a_read_that_ended_stays_at_its_end() -> None:
-    with accelerator(line_store(1), line_image([0])) as one:
+@BOTH_DRIVERS
+def test_a_read_that_ended_stays_at_its_end(driver: Any) -> None:
+    with accelerator(line_store(1), line_image([0]), driver=driver) as one:
         reading = one.read(STREAM, 0, 10)
         assert spans(list(reading)) == [(0, 10)]
         assert list(reading) == []
@@ -221,22 +223,6 @@ def test_columns_go_on_where_the_batches_taken_one_by_one_ended(taken: int) -> N
             assert reading.next_offset == found[-1].end_offset
     assert found == expected
     assert len(found) == 8
-
-
-def test_the_same_holds_for_asyncio() -> None:
-    async def scenario() -> None:
-        store = line_store(2)
-        async with AsyncReadAccelerator(StaticImages(line_image([0, 1])), store, system=system()) as one:
-            store.delete(ObjectLayout().object_key(1))
-            reading = one.read(STREAM, 10, 20)
-            for _ in range(3):
-                with pytest.raises(ObjectLost, match="object 1 "):
-                    await anext(reading)
-            ended = one.read(STREAM, 0, 10)
-            assert [batch.base_offset async for batch in ended] == [0]
-            assert [batch async for batch in ended] == []
-
-    asyncio.run(scenario())
 
 
 def test_an_error_that_is_not_ours_ends_a_read_as_well() -> None:

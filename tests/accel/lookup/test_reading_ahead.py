@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accel import AsyncReadAccelerator, Ending, MetadataImage, StaticImages
+from accel import Ending, MetadataImage
 from accel.errors import Closed, StoreUnavailable
 from loaders.format import RecordBatch
 from loaders.layout import ObjectLayout
 from loaders.store import CountingStore, ObjectStore
 from loaders.store.decorated import Answer, DecoratedStore, StoreCall
-from tests.accel.lookup.cluster import STREAM, accelerator, line_image, line_store, store_of
+from tests.accel.lookup.cluster import BOTH_DRIVERS, STREAM, accelerator, line_image, line_store, store_of
 from tests.examples import examples
 from tests.models.plain_scan import plain_scan
 from tests.models.worlds import World, worlds
@@ -86,10 +86,11 @@ def test_whatever_comes_first_records_come_in_order_and_within_the_budget(world:
         assert reading.next_offset == (expected[-1][1] if expected else start)
 
 
-def test_a_long_read_has_many_requests_under_way_and_no_more_than_the_settings_allow() -> None:
+@BOTH_DRIVERS
+def test_a_long_read_has_many_requests_under_way_and_no_more_than_the_settings_allow(driver: Any) -> None:
     store = Watched(line_store(300), random.Random(7))
     store.gather = 8  # in mid-read, requests are answered once eight are under way, however threads are scheduled
-    with accelerator(store, line_image(list(range(300)), end=-1), parallel_loads=16) as one:
+    with accelerator(store, line_image(list(range(300)), end=-1), driver=driver, parallel_loads=16) as one:
         assert len(list(one.read(STREAM, 0))) == 300
     assert 8 <= store.most <= 16
 
@@ -141,15 +142,17 @@ def test_an_error_is_raised_behind_the_records_before_it() -> None:
         assert reading.next_offset == 120
 
 
-def test_a_slow_object_does_not_hold_back_the_ones_before_it() -> None:
+@BOTH_DRIVERS
+def test_a_slow_object_does_not_hold_back_the_ones_before_it(driver: Any) -> None:
     store = Watched(line_store(30))
-    with accelerator(store, line_image(list(range(30)))) as one:
+    with accelerator(store, line_image(list(range(30))), driver=driver) as one:
         one.get_objects(STREAM, 0, 300, 30)
         store.stuck = ObjectLayout().object_key(12)
         reading = one.read(STREAM, 0, 300)
         assert [next(reading).base_offset for _ in range(12)] == list(range(0, 120, 10))
         store.go.set()
         assert len(list(reading)) == 18
+    assert not [each for each in threading.enumerate() if each.name.startswith(("accel-load", "accel-hedge"))]
 
 
 def test_a_closed_read_begins_nothing_more_and_says_that_it_is_closed() -> None:
@@ -175,23 +178,3 @@ def test_a_read_that_has_ended_may_be_closed() -> None:
         reading.close()
         assert reading.ending is Ending.END
         assert list(reading) == []
-
-
-def test_the_same_reads_by_tasks() -> None:
-    store = Watched(line_store(60), random.Random(5))
-
-    async def scenario() -> None:
-        async with AsyncReadAccelerator(StaticImages(line_image(list(range(60)))), store) as one:
-            assert len([batch async for batch in one.read(STREAM, 0, 600)]) == 60
-            store.stuck = ObjectLayout().object_key(30)
-            reading = one.read(STREAM, 300, 600)
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(anext(reading), 0.05)
-            store.go.set()
-            assert [batch.base_offset async for batch in reading] == list(range(300, 600, 10))
-            async with one.read(STREAM, 0, 600) as left:
-                assert (await anext(left)).base_offset == 0
-
-    asyncio.run(scenario())
-    left = [each.name for each in threading.enumerate() if each.name.startswith(("accel-load", "accel-hedge"))]
-    assert not left

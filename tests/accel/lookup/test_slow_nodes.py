@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
-from accel import AsyncReadAccelerator, MetadataImage, ReadAccelerator, Settings, StaticImages
+from accel import MetadataImage, ReadAccelerator, Settings, StaticImages
 from accel.errors import AccelError
 from loaders.layout import ObjectLayout
 from loaders.shared_loads import SharedChunks
 from loaders.store import MemoryStore
 from loaders.store.decorated import Answer, DecoratedStore, StoreCall
-from tests.accel.lookup.cluster import put, system
+from tests.accel.lookup.cluster import BOTH_DRIVERS, put, system
 from tests.accel.lookup.driving import Clock
 
 SLOW, QUICK, OWN = 4, 6, 8
@@ -70,11 +70,11 @@ SETTINGS = Settings(parallel_loads=THREADS, hedge_percent=0, use_hints=False)
 
 
 @contextmanager
-def hung(ask: Callable[[ReadAccelerator, int], object]) -> Iterator[ReadAccelerator]:
+def hung(ask: Callable[[ReadAccelerator, int], object], driver: Any) -> Iterator[ReadAccelerator]:
     """An accelerator all of whose threads hang in requests to one node, for a time that makes them slow."""
     store, image = cluster()
     clock = Clock()
-    one = ReadAccelerator(StaticImages(image), store, settings=SETTINGS, system=system(clock))
+    one = driver(StaticImages(image), store, settings=SETTINGS, system=system(clock))
     with ThreadPoolExecutor(THREADS) as callers:
         try:
             asked = [callers.submit(ask, one, number) for number in range(THREADS)]
@@ -97,11 +97,12 @@ def read(one: ReadAccelerator, number: int) -> object:
     return list(one.read(SLOW, 97 * number))
 
 
+@BOTH_DRIVERS
 @pytest.mark.parametrize("ask", [look_up, read])
 def test_a_node_that_hangs_leaves_lookups_and_reads_of_others_their_threads(
-    ask: Callable[[ReadAccelerator, int], object],
+    ask: Callable[[ReadAccelerator, int], object], driver: Any
 ) -> None:
-    with hung(ask) as one:
+    with hung(ask, driver) as one:
         answer = one.get_objects(QUICK, 205, 225)
         assert [each.object_id for each in answer.objects] == [120, 121, 122]
         assert [batch.base_offset for batch in one.read(QUICK, 300, 330)] == [300, 310, 320]
@@ -126,23 +127,3 @@ def test_chunks_of_reads_are_fetched_in_the_share_of_their_node() -> None:
         store.go.set()
         assert len(asked.result(60)) == OBJECTS
         one.close()
-
-
-def test_tasks_of_other_nodes_do_not_wait_for_a_node_that_hangs() -> None:
-    store, image = cluster()
-    clock = Clock()
-
-    async def ask() -> tuple[list[int], list[int]]:
-        async with AsyncReadAccelerator(StaticImages(image), store, settings=SETTINGS, system=system(clock)) as one:
-            asked = [asyncio.ensure_future(one.get_objects(SLOW, 97 * number, limit=9)) for number in range(THREADS)]
-            for _ in range(THREADS):
-                assert await asyncio.to_thread(store.hanging.acquire, timeout=60)
-            clock.seconds = SETTINGS.max_wait_load_seconds
-            answer = await one.get_objects(QUICK, 205, 225)
-            batches = [batch.base_offset async for batch in one.read(QUICK, 300, 330)]
-            assert not any(each.done() for each in asked)
-            store.go.set()
-            await asyncio.gather(*asked)
-            return [each.object_id for each in answer.objects], batches
-
-    assert asyncio.run(asyncio.wait_for(ask(), 60)) == ([120, 121, 122], [300, 310, 320])

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import random
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accel import AsyncReadAccelerator, Ending, ReadAccelerator, Settings, StaticImages
+from accel import Ending, ReadAccelerator, Settings, StaticImages
 from accel.errors import CorruptObject
 from accel.image import VersionVector
 from loaders.format import ObjectEncoder, RecordBatch
@@ -22,7 +22,7 @@ from loaders.layout import ObjectLayout
 from loaders.shared_loads import LastChunks, SharedChunks
 from loaders.store import CountingStore, MemoryStore
 from loaders.store.decorated import Answer, DecoratedStore, StoreCall
-from tests.accel.lookup.cluster import STREAM, accelerator, line_image, settled, system
+from tests.accel.lookup.cluster import BOTH_DRIVERS, STREAM, accelerator, line_image, settled
 from tests.accel.lookup.driving import Clock
 from tests.examples import examples
 
@@ -99,10 +99,10 @@ def test_whatever_is_kept_reads_give_the_same_batches(objects: list[list[list[in
         assert few == expected[at : at + len(few)]
 
 
-def polls(clock_step: float, **options: object) -> int:
+def polls(clock_step: float, **options: Any) -> int:
     """The requests of ten reads of a batch each, with so many seconds between two."""
     store, clock = store_of([object_of([[100] * 30])]), Clock()
-    with settled(store, line_image([0], end=-1), clock, **options) as one:
+    with accelerator(store, line_image([0], end=-1), clock, **options) as one:
         one.get_objects(STREAM, 0)
         store.reset()
         for at in range(10):
@@ -111,9 +111,10 @@ def polls(clock_step: float, **options: object) -> int:
         return store.reset().gets
 
 
-def test_a_block_is_kept_for_its_time() -> None:
-    assert polls(0.0) == 1
-    assert polls(2.0) == 2
+@BOTH_DRIVERS
+def test_a_block_is_kept_for_its_time(driver: Any) -> None:
+    assert polls(0.0, driver=driver) == 1
+    assert polls(2.0, driver=driver) == 2
     assert polls(10.0) == 10
     assert polls(2.0, chunk_ttl_seconds=4.5) == 4
 
@@ -170,20 +171,6 @@ def test_blocks_of_a_restored_catalog_are_read_again() -> None:
         source.push(replace(line_image([0], end=-1), version=VersionVector({"a": 1}, "restored")))
         one.refresh()
         assert next(one.read(STREAM, 3, max_bytes=1)).payload == b"y" * 100
-
-
-def test_tasks_keep_blocks_as_well() -> None:
-    store = store_of([object_of([[100] * 30])])
-
-    async def poll() -> int:
-        async with AsyncReadAccelerator(StaticImages(line_image([0], end=-1)), store, system=system()) as one:
-            await one.get_objects(STREAM, 0)
-            store.reset()
-            for at in range(10):
-                assert [batch.base_offset async for batch in one.read(STREAM, at, max_bytes=1)] == [at]
-            return store.reset().gets
-
-    assert asyncio.run(asyncio.wait_for(poll(), 60)) == 1
 
 
 def test_an_abandoned_read_keeps_what_it_gave_out_last() -> None:

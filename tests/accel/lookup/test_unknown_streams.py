@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import pickle
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from accel import AsyncReadAccelerator, MetadataImage, ReadAccelerator, Settings, StaticImages
+from accel import MetadataImage, ReadAccelerator, Settings, StaticImages
 from accel.errors import InvalidRequest, StoreUnavailable, UnknownStream
 from accel.image import ImageVersion
-from tests.accel.lookup.cluster import STREAM, line_image, line_store, system
+from tests.accel.lookup.cluster import BOTH_DRIVERS, STREAM, line_image, line_store, system
 from tests.accel.lookup.driving import Clock
 
 NEW = line_image([0, 1, 2], version=1)
@@ -49,33 +49,36 @@ WAYS: dict[str, Callable[[ReadAccelerator], int]] = {
 }
 
 
-def accelerator(source: Source, clock: Clock | None = None, seconds: float = 1.0) -> ReadAccelerator:
-    settings = Settings(parallel_loads=4, refresh_seconds=seconds)
-    return ReadAccelerator(source, line_store(3), settings=settings, system=system(clock))
+def accelerator(source: Source, clock: Clock | None = None, driver: Any = ReadAccelerator) -> ReadAccelerator:
+    made: ReadAccelerator = driver(source, line_store(3), settings=Settings(parallel_loads=4), system=system(clock))
+    return made
 
 
+@BOTH_DRIVERS
 @pytest.mark.parametrize("way", WAYS)
-def test_a_stream_that_is_newer_than_the_image_is_found_at_once(way: str) -> None:
+def test_a_stream_that_is_newer_than_the_image_is_found_at_once(way: str, driver: Any) -> None:
     source = Source(NEW)
-    with accelerator(source) as one:
+    with accelerator(source, driver=driver) as one:
         assert WAYS[way](one) == 3
     assert source.asked == 1
 
 
+@BOTH_DRIVERS
 @pytest.mark.parametrize("way", WAYS)
-def test_a_stream_that_the_newest_image_does_not_have_is_no_stream(way: str) -> None:
-    source = Source(OLD)
-    with accelerator(source) as one, pytest.raises(UnknownStream, match=f"found stream {STREAM}$") as caught:
+def test_a_stream_that_the_newest_image_does_not_have_is_no_stream(way: str, driver: Any) -> None:
+    source, said = Source(OLD), f"found stream {STREAM}$"
+    with accelerator(source, driver=driver) as one, pytest.raises(UnknownStream, match=said) as caught:
         WAYS[way](one)
     assert not caught.value.retryable
     assert isinstance(caught.value, InvalidRequest)
     assert source.asked == 1
 
 
+@BOTH_DRIVERS
 @pytest.mark.parametrize("way", WAYS)
-def test_while_no_newer_image_can_be_had_it_helps_to_try_again(way: str) -> None:
+def test_while_no_newer_image_can_be_had_it_helps_to_try_again(way: str, driver: Any) -> None:
     source, clock = Source(None), Clock()
-    with accelerator(source, clock) as one:
+    with accelerator(source, clock, driver) as one:
         with pytest.raises(UnknownStream, match=r"could not be had: StoreUnavailable.*503") as caught:
             WAYS[way](one)
         assert caught.value.retryable
@@ -119,30 +122,6 @@ def test_other_mistakes_ask_for_nothing() -> None:
             with pytest.raises(InvalidRequest):
                 one.get_objects(*arguments)
     assert source.asked == 0
-
-
-@pytest.mark.parametrize("newer", [NEW, OLD, None])
-def test_on_an_event_loop_it_is_the_same(newer: MetadataImage | None) -> None:
-    async def ask(way: str) -> object:
-        source = Source(newer)
-        settings = Settings(parallel_loads=4)
-        async with AsyncReadAccelerator(source, line_store(3), settings=settings, system=system()) as one:
-            try:
-                if way == "read":
-                    return len([each async for each in one.read(STREAM, 0, 30)])
-                if way == "explain":
-                    return len((await one.explain(STREAM, 0, 30)).answer.objects)
-                if way == "get_objects":
-                    return len((await one.get_objects(STREAM, 0, 30)).objects)
-                with pytest.raises(UnknownStream):
-                    await one.get_objects(STREAM + 1, 0)
-                return len((await one.fetch(STREAM, 0, 30, timeout_seconds=0)).objects)
-            except UnknownStream as error:
-                return error.retryable
-
-    expected = {NEW.version: 3, OLD.version: False}[newer.version] if newer is not None else True
-    found = [asyncio.run(ask(way)) for way in ("read", "explain", "get_objects", "fetch")]
-    assert found == [expected] * 4
 
 
 def test_the_error_crosses_processes() -> None:
