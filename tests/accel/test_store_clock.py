@@ -27,7 +27,7 @@ from loaders.settings import CLOCK_SKEW_SECONDS_MAX
 from loaders.store import CountingStore, MemoryStore, PrefixedStore
 from loaders.store.base import DatedStore
 from loaders.tables import FormatRecord
-from tests.accel.catalog.world import FORMAT, World
+from tests.world import FORMAT, World
 
 START_SECONDS = 1_800_000_000.0
 DAY_SECONDS = 86_400.0

@@ -40,9 +40,9 @@ from loaders.format.index import LinkedObject, encode_composite
 from loaders.layout import TABLES_PREFIX
 from loaders.store import MemoryStore, ObjectStore
 from loaders.store.decorated import DecoratedStore, StoreCall
-from tests.accel.catalog.world import LAYOUT, START_SECONDS, World, held
 from tests.builders import write_set_object
 from tests.models.plain_scan import plain_scan
+from tests.world import LAYOUT, START_SECONDS, World, held
 
 PRODUCTION = Path(__file__).parents[2] / "data" / "stream_set_objects"
 WRITES_MAX = 60

@@ -21,7 +21,7 @@ from loaders.store.decorated import DecoratedStore, StoreCall
 from loaders.tables import FORMAT_FORM, FormatRecord
 from loaders.tables.conditional_write import Stored, decode_stored, encode_stored
 from loaders.tables.format_record import FORMAT_PLACE
-from tests.accel.catalog.world import FORMAT, LAYOUT, World, held
+from tests.world import FORMAT, LAYOUT, World, held
 
 Answer = TypeVar("Answer")
 Spans = dict[int, list[tuple[int, int]]]

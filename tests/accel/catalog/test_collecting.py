@@ -12,7 +12,6 @@ from typing import TypeVar
 
 import pytest
 
-from accel.catalog import ObjectCatalog
 from accel.catalog.collect import Reason, collect, plan_collection, tallies_of
 from accel.catalog.problems import ProblemKind
 from accel.catalog.records import NodeList
@@ -21,50 +20,33 @@ from accel.errors import CommitRefused, MaintenanceRefused, MaintenanceStopped
 from accel.testing import Crash, CrashStore
 from loaders.errors import StoreFull, StoreUnavailable
 from loaders.layout import JOURNAL_PREFIX
-from loaders.object_ref import ObjectRef
 from loaders.store import DeleteFailure, MemoryStore, ObjectStore
 from loaders.store.decorated import WRITES, StoreCall
-from tests.accel.catalog.world import LAYOUT, World, held
+from tests.accel.lookup.driving import Clock
 from tests.small_disks import SmallDisk
+from tests.world import DAY_SECONDS, LAYOUT, START_SECONDS, World, held
 
 Answer = TypeVar("Answer")
-DAY_SECONDS = 86_400.0
 
 
 class AgingWorld(World):
-    """A world whose store stamps objects by the same clock; it holds one compaction of node 4."""
+    """A world with one compaction of node 4."""
 
-    def __init__(self, store: type[MemoryStore] = MemoryStore) -> None:
-        super().__init__(store(clock=self._now))
-        with self.open() as catalog, catalog.open_node(4) as writer:
-            writer.open_streams([1, 2])
+    def __init__(self, store: MemoryStore | None = None, clock: Clock | None = None) -> None:
+        super().__init__(store, clock=clock)
+        with self.session(1, 2) as (catalog, writer):
             self.sources = [self.upload(writer, {1: (at, at + 1)}) for at in range(4)]
-            self.target = self.compact(catalog, self.sources[:3])
-
-    def compact(self, catalog: ObjectCatalog, sources: list[ObjectRef]) -> ObjectRef:
-        [object_id] = catalog.prepare(4, 1)
-        starts = [self.sources.index(each) for each in sources]
-        target, _ = self.put(object_id, [(1, at, at + 1) for at in starts])
-        catalog.commit_compaction(4, sources, target)
-        return target
-
-    def _now(self) -> float:
-        return self.clock.seconds
-
-    def wait(self, seconds: float) -> None:
-        self.clock.seconds += seconds
-
-    def object_ids(self) -> set[int]:
-        found = (LAYOUT.parse_object_key(info.key) for info in self.memory.list(""))
-        return {object_id for object_id in found if object_id is not None}
+            self.target = self.merge(catalog, self.sources[:3], [(1, at, at + 1) for at in range(3)])
 
     def journal(self) -> list[dict[str, object]]:
         keys = [info.key for info in self.memory.list(JOURNAL_PREFIX)]
         return [json.loads(line) for key in keys for line in self.memory.get(key).body.decode().splitlines()]
 
-    def collect_all(self, store: ObjectStore | None = None) -> None:
-        with self.open(store) as catalog:
-            collect(catalog, plan_collection(catalog))
+
+def on_a_small_disk() -> tuple[AgingWorld, SmallDisk]:
+    clock = Clock(START_SECONDS)
+    disk = SmallDisk(clock)
+    return AgingWorld(disk, clock), disk
 
 
 def ids_of(world: AgingWorld, reason: Reason) -> set[int]:
@@ -91,9 +73,7 @@ def test_compacted_objects_go_after_their_time_and_not_before() -> None:
 
 def test_a_collection_frees_a_disk_that_is_wholly_full() -> None:
     """What must be written before the first deletion fits into the reserve."""
-    world = AgingWorld(SmallDisk)
-    disk = world.memory
-    assert isinstance(disk, SmallDisk)
+    world, disk = on_a_small_disk()
     world.wait(DAY_SECONDS / 2)
     disk.free_bytes = 0
     with world.open() as catalog:
@@ -105,9 +85,7 @@ def test_a_collection_frees_a_disk_that_is_wholly_full() -> None:
 
 
 def test_a_collection_without_room_says_so_at_once_and_deletes_nothing() -> None:
-    world = AgingWorld(SmallDisk)
-    disk = world.memory
-    assert isinstance(disk, SmallDisk)
+    world, disk = on_a_small_disk()
     world.wait(DAY_SECONDS / 2)
     disk.free_bytes, disk.has_reserve = 0, False
     before, seconds = world.object_ids(), world.clock.seconds
@@ -119,7 +97,7 @@ def test_a_collection_without_room_says_so_at_once_and_deletes_nothing() -> None
     assert isinstance(caught.value.__cause__, StoreFull)
     assert (world.object_ids(), len(disk.refused), world.clock.seconds) == (before, 1, seconds)
     disk.free_bytes = 1 << 20
-    world.collect_all()
+    world.collect()
     assert world.object_ids() < before
 
 
@@ -183,7 +161,7 @@ def test_an_object_that_nothing_lists_goes_when_it_is_old() -> None:
         assert plan.young.objects == 1
         world.wait(1)
         assert object_id in ids_of(world, Reason.ORPHAN)
-        world.collect_all()
+        world.collect()
     assert object_id not in world.object_ids()
 
 
@@ -211,7 +189,7 @@ def test_stream_objects_go_after_their_time() -> None:
         catalog.trim({1: 3})
         world.wait(catalog.format.retired_seconds + 1)
         assert ids[1] in ids_of(world, Reason.RETIRED)
-        world.collect_all()
+        world.collect()
         assert world.object_ids() == {ids[0]}
         assert held(catalog, 1) == [(ids[0], 3, 4)]
         assert plan_collection(catalog).objects == ()
@@ -224,7 +202,7 @@ def test_a_stream_object_that_waits_in_a_list_is_no_orphan() -> None:
         own = world.put_stream_object(object_id, 2, 0, 5)
         writer.commit_upload(None, stream_objects={2: own})
         world.wait(10 * DAY_SECONDS)
-        world.collect_all()
+        world.collect()
     assert object_id in world.object_ids()
 
 
@@ -294,15 +272,15 @@ def test_a_collection_may_end_before_any_write_and_be_repeated() -> None:
 
     whole = aged()
     counting = CrashStore(whole.memory, None)
-    whole.collect_all(counting)
+    whole.collect(counting)
     assert counting.writes > 3
     for number in range(counting.writes):
         world = aged()
         with pytest.raises(Crash):
-            world.collect_all(CrashStore(world.memory, number))
+            world.collect(CrashStore(world.memory, number))
         with world.open() as catalog:
             assert [each[1:] for each in held(catalog, 1)] == [(0, 3), (3, 4)]
-        world.collect_all()
+        world.collect()
         assert world.object_ids() == whole.object_ids()
         with world.open() as catalog:
             assert plan_collection(catalog).objects == ()
@@ -328,7 +306,7 @@ def test_a_slow_writer_never_commits_a_deleted_object(writes: int) -> None:
         world.wait(DAY_SECONDS / 2)
         commit = partial(writer.commit_compaction, 4, [world.target, world.sources[3]], target)
         collector = Interrupted(world.memory, writes, partial(_ignoring_refusal, commit))
-        world.collect_all(collector)
+        world.collect(collector)
         listed = {each[0] for each in held(writer, 1)}
         assert listed <= world.object_ids()
         assert object_id in listed if writes == 0 else object_id not in listed
@@ -439,7 +417,7 @@ def test_a_collection_that_is_refused_in_the_middle_tells_what_it_has_done() -> 
 def test_a_collection_whose_writes_fail_tells_what_it_has_done() -> None:
     whole = crowded()
     counting = CrashStore(whole.memory, None)
-    whole.collect_all(counting)
+    whole.collect(counting)
     for writes in range(counting.writes - 1):
         world = crowded()
         with world.open(FailsLater(world.memory, writes)) as catalog:

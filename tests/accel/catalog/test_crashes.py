@@ -18,7 +18,7 @@ from accel.catalog import CatalogSettings, ObjectCatalog, writer
 from accel.image import StreamObject
 from accel.testing import Crash, CrashStore
 from loaders.object_ref import ObjectRef
-from tests.accel.catalog.world import World, held
+from tests.world import World, held
 
 SETTINGS = CatalogSettings(parallel_requests=1, ids_block=8, checkpoint_commits=2)
 """One request at a time, so that a crash before write n is always the same crash."""

@@ -28,10 +28,9 @@ from accel.image import MetadataImage, StreamObject
 from loaders.merge.transfer import open_sources
 from loaders.object_writer import ObjectWriter
 from loaders.settings import MergeSettings
-from loaders.store import MemoryStore
-from tests.accel.catalog.world import LAYOUT, NAMESPACE, World
 from tests.builders import batches
 from tests.examples import swept
+from tests.world import LAYOUT, NAMESPACE, World
 
 DAY_SECONDS = 86_400.0
 OWNED = {4: (1001, 1002), 6: (2001, 2002)}
@@ -52,14 +51,11 @@ class Busy(World):
 
     def __init__(self, bodies: Bodies | None = None) -> None:
         settings = CatalogSettings(parallel_requests=4, ids_block=64, checkpoint_commits=4)
-        super().__init__(MemoryStore(clock=lambda: self.clock.seconds), settings)
+        super().__init__(settings=settings)
         for key, body in (bodies or {}).items():
             self.memory.put(key, body)
         for key in [info.key for info in self.memory.list("") if bodies is not None and info.key not in bodies]:
             self.memory.delete(key)
-
-    def bodies(self) -> Bodies:
-        return {info.key: self.memory.get(info.key).body for info in self.memory.list("")}
 
     def write(self, writer: NodeWriter, *stream_ids: int) -> int:
         """Upload an object that continues these streams."""
@@ -94,7 +90,7 @@ class Busy(World):
             return dict.fromkeys(STREAMS, error)
         return found
 
-    def verify(self) -> Verification | AccelError:
+    def looked_at(self) -> Verification | AccelError:
         try:
             with self.open() as catalog:
                 return verify(catalog)
@@ -267,7 +263,7 @@ def test_who_reads_gets_the_truth_or_an_error(key: str, damage: str) -> None:
 
 @pytest.mark.parametrize(("key", "damage"), swept(scenarios()))
 def test_verify_calls_it_by_its_name(key: str, damage: str) -> None:
-    found = damaged(key, damage).verify()
+    found = damaged(key, damage).looked_at()
     if key == "accel/format":
         assert isinstance(found, AccelError)
         return
@@ -373,7 +369,7 @@ def test_an_object_that_is_another_one_is_refused_found_and_costs_nothing_live(n
     for stream_id, payloads in base().truth.items():
         assert found[stream_id] == payloads or isinstance(found[stream_id], AccelError)
     assert any(isinstance(each, AccelError) for each in found.values())
-    assert kinds(world.verify()) == wanted
+    assert kinds(world.looked_at()) == wanted
     deleted = world.collect_later()
     assert isinstance(deleted, set)
     assert not deleted & base().live
@@ -396,7 +392,7 @@ def test_the_error_names_the_key_and_both_checksums() -> None:
 
 def test_a_payload_that_changed_is_not_seen_and_verify_says_so() -> None:
     world = Busy(changed(base().bodies, base().uploads[4][1], _flip_at(43)))
-    found = world.verify()
+    found = world.looked_at()
     assert isinstance(found, Verification)
     assert found.outcome is Verdict.CLEAN
     assert any("payload" in each for each in NOT_LOOKED_AT)

@@ -15,7 +15,7 @@ from accel.testing import CrashStore
 from loaders.errors import AmbiguousWrite, KeyMissing, StoreUnavailable
 from loaders.store import ObjectStore
 from loaders.store.decorated import WRITES, StoreCall
-from tests.accel.catalog.world import LAYOUT, World, held
+from tests.world import LAYOUT, World, held
 
 Answer = TypeVar("Answer")
 

@@ -13,7 +13,8 @@ from accel.catalog.records import NodeList
 from accel.errors import MaintenanceRefused
 from loaders.layout import TABLES_PREFIX, encode_name
 from loaders.object_ref import ObjectRef
-from tests.accel.catalog.test_collecting import DAY_SECONDS, AgingWorld
+from tests.accel.catalog.test_collecting import AgingWorld
+from tests.world import DAY_SECONDS
 
 DOUBTED, SOUND = 4, 6
 

@@ -27,12 +27,12 @@ from accel.testing import ClockStore
 from loaders.object_ref import ObjectRef
 from loaders.object_writer import ObjectWriter
 from loaders.store import CountingStore, MemoryStore
-from tests.accel.catalog.world import FORMAT, LAYOUT, World, held
 from tests.builders import batches
 from tests.loaders.tables.worlds import ReadOnly
 from tests.servers.stores import ON_S3, store_on_s3
 from tests.simulation.actors import coalesced
 from tests.simulation.world import Span, spans_of
+from tests.world import FORMAT, LAYOUT, World, held
 
 OWNED = {4: (1, 2, 3), 5: (11, 12)}
 """Which streams each node has."""

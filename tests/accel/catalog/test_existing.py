@@ -11,7 +11,7 @@ from accel.catalog import CatalogSettings
 from accel.catalog.parts import open_each
 from loaders.object_index import OpenedObject
 from loaders.store.decorated import DecoratedStore, StoreCall
-from tests.accel.catalog.world import World
+from tests.world import World
 
 Reply = TypeVar("Reply")
 

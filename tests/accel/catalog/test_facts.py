@@ -24,8 +24,8 @@ from accel.testing import Fault, FaultStore
 from bloom import StreamSketch
 from loaders.object_ref import ObjectRef
 from tests.accel.catalog.building import compacted, done, facts, list_of, prepared
-from tests.accel.catalog.world import World
 from tests.examples import examples
+from tests.world import World
 
 
 def sketch(*stream_ids: int) -> StreamSketch:

@@ -17,8 +17,8 @@ from loaders.errors import RequestRefused
 from loaders.layout import CONDITIONS_KEY
 from loaders.store import ALWAYS, Body, Condition, CountingStore, CreateOnly, IfMatch, ObjectStore
 from loaders.store.decorated import DecoratedStore
-from tests.accel.catalog.world import World
 from tests.builders import batches
+from tests.world import World
 
 LIST_KEY = "accel/tables/node-lists/0000000004"
 COUNTER_KEY = "accel/tables/counters/object-ids"

@@ -17,8 +17,8 @@ from accel.history.store import StreamStore
 from accel.testing import Crash, CrashStore
 from loaders.store import MemoryStore
 from loaders.tables import FormatRecord, read_format
-from tests.accel.catalog.world import FORMAT, World, held
 from tests.accel.history.store.watching import Interrupted
+from tests.world import FORMAT, World, held
 
 NODE, OTHER, STREAM = 4, 6, 1
 TABLES = "accel/tables/"

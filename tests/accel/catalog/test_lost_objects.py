@@ -15,9 +15,9 @@ from accel.hint_building import HintChoice, build_hints, plan_hints
 from accel.lookup.answer import Ending
 from accel.repair.lost_objects import GivenUp, LostRange, give_up
 from accel.testing import Crash, CrashStore, Fault, FaultStore
-from tests.accel.catalog.world import LAYOUT, World
-from tests.accel.compaction.world import DAY_SECONDS, ONE_AT_A_TIME, Cluster
+from tests.accel.compaction.world import ONE_AT_A_TIME, Cluster
 from tests.accel.lookup.cluster import accelerator
+from tests.world import DAY_SECONDS, LAYOUT, World
 
 NODE, OTHER = 4, 7
 UPLOADS = 10

@@ -15,7 +15,7 @@ from accel.errors import AmbiguousWrite, CommitRefused, SessionFenced
 from accel.testing import Fault, FaultStore
 from loaders.errors import DataConflict, StoreError
 from loaders.object_ref import ObjectRef
-from tests.accel.catalog.world import World, held
+from tests.world import World, held
 
 T = TypeVar("T")
 

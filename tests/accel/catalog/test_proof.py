@@ -25,9 +25,9 @@ from loaders.object_index import OpenedObject
 from loaders.object_ref import ObjectRef
 from loaders.store import MemoryStore, ObjectStore
 from loaders.store.decorated import DecoratedStore, StoreCall
-from tests.accel.catalog.test_collecting import DAY_SECONDS, AgingWorld
-from tests.accel.catalog.world import LAYOUT, World, held
+from tests.accel.catalog.test_collecting import AgingWorld
 from tests.builders import write_set_object
+from tests.world import DAY_SECONDS, LAYOUT, World, held
 
 Answer = TypeVar("Answer")
 

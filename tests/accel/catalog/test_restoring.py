@@ -25,8 +25,8 @@ from loaders.store import ObjectStore
 from loaders.store.decorated import Answer, DecoratedStore, StoreCall
 from loaders.tables import read_format, renew_format
 from tests.accel.catalog.test_damage import Bodies, Busy
-from tests.accel.catalog.world import FORMAT, LAYOUT, NAMESPACE, World
 from tests.loaders.hints.builders import filter_of
+from tests.world import FORMAT, LAYOUT, NAMESPACE, World
 
 STREAM = 1001
 LIST_KEY = "accel/tables/node-lists/0000000004"
@@ -54,9 +54,10 @@ class Restorable(Busy):
         for key, body in (bodies or self.copy).items():
             self.memory.put(key, body)
 
-    def payloads(self, reader: ReadAccelerator | None = None) -> list[bytes]:
+    def read_on(self) -> list[bytes]:
+        """What the reader gets that was there all along."""
         self.clock.seconds += 10
-        return [batch.payload for batch in (reader or self.reader).read(STREAM, 0)]
+        return [batch.payload for batch in self.reader.read(STREAM, 0)]
 
     def restored(self) -> RestoreReport:
         with self.open() as catalog:
@@ -65,7 +66,7 @@ class Restorable(Busy):
 
 def test_a_reader_that_lived_through_it_says_so_and_serves_nothing_from_the_old_image() -> None:
     world = Restorable()
-    assert len(world.payloads()) == 8
+    assert len(world.read_on()) == 8
     world.put_back()
     for seconds in (0, 0.5, 0.5, 30, 2000):
         world.clock.seconds += seconds
@@ -110,26 +111,26 @@ def test_closing_a_session_whose_checkpoint_went_back_says_so() -> None:
 
 def test_after_restored_a_reader_goes_on_with_what_is_there() -> None:
     world = Restorable()
-    before = world.payloads()
+    before = world.read_on()
     world.put_back()
     with pytest.raises(CatalogWentBack):
-        world.payloads()
+        world.read_on()
     report = world.restored()
-    assert world.payloads() == before[:3]
+    assert world.read_on() == before[:3]
     assert world.catalog.refresh().version.generation == report.generation  # type: ignore[union-attr]  # a vector
     with world.open() as catalog, catalog.open_node(4) as writer:
         world.write(writer, STREAM)
-        assert world.payloads() == [*before[:3], b"1001:30-40"]
+        assert world.read_on() == [*before[:3], b"1001:30-40"]
         assert verify(catalog).outcome is Verdict.CLEAN
 
 
 def test_a_reader_that_was_told_of_a_restore_it_did_not_see_drops_its_image_too() -> None:
     """Nothing had been read of the lost time: no sequence falls, and the new generation alone says so."""
     world = Restorable(later=0)
-    assert len(world.payloads()) == 3
+    assert len(world.read_on()) == 3
     before = world.reader.stats().image_version
     world.restored()
-    assert len(world.payloads()) == 3
+    assert len(world.read_on()) == 3
     after = world.reader.stats().image_version
     assert after.generation > before.generation  # type: ignore[union-attr]  # vectors
 
@@ -137,36 +138,36 @@ def test_a_reader_that_was_told_of_a_restore_it_did_not_see_drops_its_image_too(
 def test_another_history_of_the_same_length_is_seen() -> None:
     """The sequence did not fall: the nonce of the same version, or of an ancestor, is another one."""
     world = Restorable(later=1)
-    assert len(world.payloads()) == 4
+    assert len(world.read_on()) == 4
     world.put_back()
     with world.open() as catalog:
         writer = catalog.open_node(4)
         for _ in range(4):
             world.write(writer, STREAM)
     with pytest.raises(CatalogWentBack):
-        world.payloads()
+        world.read_on()
 
 
 def test_a_list_that_is_gone_is_seen_by_who_has_read_it() -> None:
     world = Restorable()
-    assert len(world.payloads()) == 8
+    assert len(world.read_on()) == 8
     world.memory.delete(LIST_KEY)
     with pytest.raises(CatalogWentBack, match="found nothing"):
-        world.payloads()
+        world.read_on()
     world.memory.put(LIST_KEY, world.copy[LIST_KEY])
     with pytest.raises(CatalogWentBack, match="found version"):
-        world.payloads()
+        world.read_on()
 
 
 def test_a_key_that_is_right_again_ends_it() -> None:
     world = Restorable()
     right = world.memory.get(LIST_KEY).body
-    assert len(world.payloads()) == 8
+    assert len(world.read_on()) == 8
     world.memory.put(LIST_KEY, world.copy[LIST_KEY])
     with pytest.raises(CatalogWentBack):
-        world.payloads()
+        world.read_on()
     world.memory.put(LIST_KEY, right)
-    assert len(world.payloads()) == 8
+    assert len(world.read_on()) == 8
 
 
 def test_a_writer_that_lived_through_it_commits_nothing() -> None:
@@ -305,7 +306,7 @@ def test_a_dry_run_writes_nothing_and_a_repetition_is_safe() -> None:
     found = read_format(world.store)
     assert found is not None
     assert found.generation == generations[-1]
-    assert len(world.payloads()) == 8
+    assert len(world.read_on()) == 8
 
 
 def test_a_clock_that_is_behind_makes_a_later_generation_all_the_same() -> None:

@@ -15,7 +15,7 @@ from accel.errors import AccelError, CommitRefused, SessionFenced, StreamsReleas
 from accel.testing import Crash, CrashStore, Fault, FaultStore
 from loaders.errors import StoreError, TableError
 from loaders.store.decorated import OPERATIONS, WRITES
-from tests.accel.catalog.world import World, held
+from tests.world import World, held
 
 OLD, NEW, THIRD = 4, 5, 6
 SETTINGS = CatalogSettings(parallel_requests=1, ids_block=8)

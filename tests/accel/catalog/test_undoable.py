@@ -18,7 +18,7 @@ from accel.errors import CommitRefused
 from accel.image import MetadataImage
 from loaders.store import ObjectStore
 from loaders.store.decorated import DecoratedStore, StoreCall
-from tests.accel.catalog.world import FORMAT, World
+from tests.world import FORMAT, World
 
 Answer = TypeVar("Answer")
 

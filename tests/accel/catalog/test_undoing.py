@@ -17,9 +17,9 @@ from accel.image import StreamObject
 from accel.testing import Crash, CrashStore
 from loaders.errors import StoreUnavailable
 from loaders.object_ref import ObjectRef
-from loaders.store import MemoryStore, ObjectStore
+from loaders.store import ObjectStore
 from loaders.store.decorated import WRITES, StoreCall
-from tests.accel.catalog.world import LAYOUT, World, held
+from tests.world import LAYOUT, World, held
 
 Answer = TypeVar("Answer")
 
@@ -28,16 +28,13 @@ class Compacted(World):
     """Node 4 uploaded five objects; the first three became one, with an object of stream 2 beside it."""
 
     def __init__(self) -> None:
-        super().__init__(MemoryStore(clock=self._now))
+        super().__init__()
         with self.open() as catalog, catalog.open_node(4) as writer:
             writer.open_streams([1, 2])
             self.sources = [self.upload(writer, {1: (at, at + 1), 2: (at, at + 1)}) for at in range(3)]
             self.before = contents(catalog)
             self.compact(catalog)
             self.later = [self.upload(writer, {1: (at, at + 1), 2: (at, at + 1)}) for at in range(3, 5)]
-
-    def _now(self) -> float:
-        return self.clock.seconds
 
     def compact(self, catalog: ObjectCatalog) -> None:
         ids = catalog.prepare(4, 2)

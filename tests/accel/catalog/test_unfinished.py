@@ -18,9 +18,9 @@ from loaders.object_writer import ObjectWriter, start_upload
 from loaders.store import CountingStore, MemoryStore, ObjectStore
 from loaders.store.decorated import DecoratedStore, StoreCall
 from loaders.tables import FormatRecord
-from tests.accel.catalog.world import START_SECONDS
 from tests.accel.lookup.cluster import system
 from tests.accel.lookup.driving import Clock
+from tests.world import START_SECONDS
 
 Answer = TypeVar("Answer")
 

@@ -26,7 +26,7 @@ from loaders.layout import ObjectLayout
 from loaders.object_ref import ObjectRef
 from loaders.object_writer import ObjectWriter
 from loaders.store import ObjectStore, PrefixedStore
-from tests.accel.catalog.world import LAYOUT, World, held
+from tests.world import LAYOUT, World, held
 
 NODE, STREAM = 4, 1
 SETTINGS = CatalogSettings(parallel_requests=1, ids_block=8)

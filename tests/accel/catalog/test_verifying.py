@@ -20,16 +20,16 @@ from accel.repair.sketches import sketch_list
 from accel.testing import CrashStore
 from bloom import StreamSketch
 from loaders.errors import AccessDenied
-from loaders.store import Fetched, MemoryStore, ObjectStore
+from loaders.store import Fetched, ObjectStore
 from tests.accel.catalog.building import done
-from tests.accel.catalog.world import FORMAT, LAYOUT, World
+from tests.world import FORMAT, LAYOUT, World
 
 
 class Tidy(World):
     """Two nodes with objects, a compaction, and objects of one stream; all as it should be."""
 
     def __init__(self) -> None:
-        super().__init__(MemoryStore(clock=self._now))
+        super().__init__()
         with self.open() as catalog:
             with catalog.open_node(7) as other:
                 other.open_streams([9])
@@ -41,13 +41,6 @@ class Tidy(World):
             self.target, _ = self.put(ids[0], [(1, 0, 3)])
             self.own = self.put_stream_object(ids[1], 2, 0, 3)
             catalog.commit_compaction(4, self.refs[:3], self.target, [(2, self.own)])
-
-    def _now(self) -> float:
-        return self.clock.seconds
-
-    def verify(self) -> Verification:
-        with self.open() as catalog:
-            return verify(catalog)
 
     def change_list(self, change: Callable[[NodeList], NodeList]) -> None:
         with self.open() as catalog:

@@ -27,10 +27,10 @@ from loaders.object_writer import ObjectWriter, start_upload
 from loaders.store import DeleteFailure, MemoryStore, ObjectStore, StoreSettings, open_store
 from loaders.tables import FormatRecord
 from range_index import ObjectRanges
-from tests.accel.catalog.world import new_mark
 from tests.accel.cli.worlds import run
 from tests.builders import batches, write_set_object
 from tests.servers.fixtures import Endpoint, new_bucket
+from tests.world import new_mark
 
 LAYOUT = ObjectLayout(namespace="shop")
 LONG_AGO: Components = replace(SYSTEM, clock=lambda: SYSTEM.clock() - 7200)

@@ -28,8 +28,8 @@ from loaders.object_writer import fetch_mark
 from loaders.store import CountingStore, MemoryStore, ObjectStore
 from loaders.store.decorated import GETS, DecoratedStore, StoreCall
 from tests.accel.catalog.building import list_of
-from tests.accel.catalog.world import LAYOUT, World
-from tests.accel.compaction.world import DAY_SECONDS, Cluster, all_of_it
+from tests.accel.compaction.world import Cluster, all_of_it
+from tests.world import DAY_SECONDS, LAYOUT, World
 
 NODE, OTHER = 4, 7
 UPLOADS = 9

@@ -34,32 +34,22 @@ from loaders.object_ref import ObjectRef
 from loaders.store import ALWAYS, Body, Condition, MemoryStore
 from loaders.store.decorated import DecoratedStore
 from range_index import ObjectRanges
-from tests.accel.catalog.world import LAYOUT, World
-from tests.accel.compaction.world import DAY_SECONDS, Cluster, keys_of, records_of
+from tests.accel.compaction.world import Cluster, keys_of, records_of
 from tests.accel.streams.writer.world import NAME, ids_of
 from tests.accel.streams.writer.world import World as Streams
 from tests.examples import examples
+from tests.world import DAY_SECONDS, LAYOUT, World
 
 NODE, OTHER = 4, 5
 DAYS_MAX = REWRITE_DAYS + 2
 """As docs/operations/operations.md promises: a week, the day of the age, and the day of the retention."""
 
 
-class ClockedWorld(World):
-    """A world whose store stamps objects by its clock."""
-
-    def __init__(self) -> None:
-        super().__init__(MemoryStore(clock=self._now))
-
-    def _now(self) -> float:
-        return self.clock.seconds
-
-
 class Aging:
     """A cluster, and a compaction and a collection each day."""
 
     def __init__(self) -> None:
-        self.world = ClockedWorld()
+        self.world = World()
         self.cluster = Cluster(self.world, self.world.open())
 
     def days(self, count: int, choices: Mapping[str, int] | None = None, *, compacts: bool = True) -> None:

@@ -9,8 +9,8 @@ import pytest
 from accel.compaction import CompactionReport, compact, plan_compaction
 from accel.errors import AccelError
 from accel.testing import Fault, FaultStore
-from tests.accel.catalog.world import World
 from tests.accel.compaction.world import ONE_AT_A_TIME, Cluster, all_of_it, keys_of
+from tests.world import World
 
 NODE, OTHER = 4, 7
 ATTEMPTS_MAX = 200

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from accel.compaction import CompactionSettings
-from tests.accel.catalog.world import World
-from tests.accel.compaction.world import HOUR_SECONDS, Cluster, all_of_it
+from tests.accel.compaction.world import Cluster, all_of_it
 from tests.builders import batches
+from tests.world import HOUR_SECONDS, World
 
 NODE = 4
 HOLE = 5

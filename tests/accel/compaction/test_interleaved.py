@@ -10,8 +10,8 @@ import pytest
 from accel.compaction import CompactionReport, Status, compact, plan_compaction
 from loaders.store import ObjectStore
 from loaders.store.decorated import WRITES, DecoratedStore, StoreCall
-from tests.accel.catalog.world import World
 from tests.accel.compaction.world import ONE_AT_A_TIME, Cluster, all_of_it, keys_of
+from tests.world import World
 
 NODE, OTHER = 4, 7
 SETTINGS = all_of_it(max_sources_per_group=3, split_size_bytes=400)

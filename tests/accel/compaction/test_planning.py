@@ -20,8 +20,8 @@ from accel.compaction import (
 from accel.compaction.grouping import TOO_LARGE
 from accel.errors import MaintenanceRefused
 from accel.testing import Fault, FaultStore
-from tests.accel.catalog.world import LAYOUT, World
-from tests.accel.compaction.world import HOUR_SECONDS, Cluster, all_of_it, index_of
+from tests.accel.compaction.world import Cluster, all_of_it, index_of
+from tests.world import HOUR_SECONDS, LAYOUT, World
 
 NODE, OTHER = 4, 7
 

@@ -30,8 +30,8 @@ from accel.testing import Fault, FaultStore
 from loaders.object_writer import ATTEMPTS_MAX as PUT_ATTEMPTS_MAX
 from loaders.store import CountingStore
 from loaders.store.decorated import WRITES
-from tests.accel.catalog.world import World
 from tests.accel.compaction.world import Cluster, all_of_it, keys_of
+from tests.world import World
 
 NODE, OTHER = 4, 7
 SETTINGS = all_of_it(max_sources_per_group=3)

@@ -19,8 +19,8 @@ from accel.system import StopRequested
 from accel.testing import Crash
 from loaders.store import ObjectStore
 from loaders.store.decorated import DecoratedStore, StoreCall
-from tests.accel.catalog.world import World
 from tests.accel.compaction.world import ONE_AT_A_TIME, Cluster, all_of_it
+from tests.world import World
 
 NODE, OTHER = 4, 7
 UPLOADS = 40

@@ -23,11 +23,10 @@ from accel.catalog.collect import collect, plan_collection
 from accel.compaction import CompactionSettings, compact, plan_compaction
 from accel.errors import AccessDenied
 from loaders.store import CountingStore
-from tests.accel.catalog.world import LAYOUT
 from tests.accel.compaction.test_bad_objects import Faults, Refusing
-from tests.accel.compaction.test_dead_data import ClockedWorld
-from tests.accel.compaction.world import HOUR_SECONDS, Cluster
+from tests.accel.compaction.world import Cluster
 from tests.accel.lookup.cluster import accelerator
+from tests.world import HOUR_SECONDS, LAYOUT, World
 
 NODE, OTHERS = 4, (5, 6)
 DAYS, RETENTION_DAYS, UPLOADS_A_DAY = 30, 5, 8
@@ -52,7 +51,7 @@ class Month:
     bad: dict[int, Cause] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.world = ClockedWorld()
+        self.world = World()
         self.store = CountingStore(Refusing(self.world.memory, self.faults))
         self.cluster = Cluster(self.world, self.world.open(self.store))
         self.ends: deque[dict[int, int]] = deque(maxlen=RETENTION_DAYS)

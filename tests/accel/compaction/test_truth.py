@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from accel.compaction import CompactionSettings, compact
 from loaders.settings import MergeSettings
-from tests.accel.catalog.world import World
 from tests.accel.compaction.world import Cluster, all_of_it
 from tests.examples import examples
+from tests.world import World
 
 NODES = (4, 7)
 STREAMS = (1, 2, 3, 4)

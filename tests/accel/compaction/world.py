@@ -12,12 +12,9 @@ from accel.image import StreamObject
 from loaders.format import BlockIndex, MissingBytes, RecordBatch, decode_block_bytes, open_tail
 from loaders.object_ref import ObjectRef
 from loaders.store import ObjectStore
-from tests.accel.catalog.world import LAYOUT, World
 from tests.accel.lookup.cluster import accelerator
 from tests.builders import batches
-
-HOUR_SECONDS = 3600.0
-DAY_SECONDS = 24 * HOUR_SECONDS
+from tests.world import DAY_SECONDS, LAYOUT, World
 
 ONE_AT_A_TIME = CatalogSettings(parallel_requests=1, ids_block=64, checkpoint_commits=3)
 """So that a crash before write n is always the same crash."""

@@ -41,8 +41,8 @@ def make_ranges(rows: list[tuple[int, int, int]], holed: set[int] | None = None)
 class Clock:
     """A clock that moves when told."""
 
-    def __init__(self) -> None:
-        self.seconds = 0.0
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.seconds = seconds
 
     def __call__(self) -> float:
         return self.seconds

@@ -19,10 +19,10 @@ from accel.image_source import PollingSource, StaticImages
 from loaders.errors import StoreUnavailable
 from loaders.store import CountingStore
 from loaders.threads import start_thread
-from tests.accel.catalog.world import World
 from tests.accel.lookup.cluster import STREAM, line_image, line_store, system
 from tests.accel.lookup.driving import Clock
 from tests.accel.lookup.test_accelerator import Gate
+from tests.world import World
 
 POLL_SECONDS = 1.0
 

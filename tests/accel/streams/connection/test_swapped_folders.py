@@ -18,8 +18,8 @@ from accel.streams.reader import StreamReader
 from accel.streams.writer import StreamWriter
 from loaders.store import FileStore, MemoryStore
 from loaders.store.decorated import Answer, DecoratedStore, StoreCall
-from tests.accel.catalog.world import World
 from tests.builders import batches
+from tests.world import World
 
 WAIT_SECONDS = 60.0
 """A bound on the wait for an event that is there."""
