@@ -125,8 +125,6 @@ LONG: Final[Mapping[str, Sequence[str]]] = {
     ],
     "tests/simulation/test_simulation.py::test_a_run_leaves_no_thread_and_no_open_file": [],
     "tests/simulation/test_simulation.py::test_whatever_happens_nothing_that_was_promised_is_broken": ["0", "1", "7"],
-    "tests/wheel/test_wheel.py::test_an_extra_brings_all_that_it_is_for": [],
-    "tests/wheel/test_wheel.py::test_the_sdist_holds_what_the_wheel_is_built_of_and_the_tests": [],
 }
 """Node id of a test, without its parameters -> the ids of the cases that stay in `make test`."""
 

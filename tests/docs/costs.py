@@ -1,22 +1,18 @@
-"""GETs of a cold lookup, and their price, as docs/operations/benchmarks.md has them; tests compare them with counts."""
+"""GETs of a cold lookup, as docs/operations/benchmarks.md has them; tests compare them with counts."""
 
 from __future__ import annotations
 
 import functools
 import re
-from typing import Final
 
-from accel.server.settings import SidecarSettings
-from benchmarks.lookups import KINDS, OBJECTS_MAX, PLACES
+from benchmarks.lookups import KINDS, PLACES
 from tests.docs.pages import listing_rows, page_named
 
-COST, MEASURED = page_named("cost"), page_named("benchmarks")
+MEASURED = page_named("benchmarks")
 STREAMS = dict(zip(KINDS, ("dense", "in 10 %", "in 1 %", "in 1 %, bursty"), strict=True))
 """What the page calls the streams of the benchmark."""
 
 POLICIES = ("load-all", "persisted index", "window", "window+preload", "spread", "spread, filters known")
-LONG_POLICIES = ("load-all", "spread", "spread, filters known")
-USD_PER_GET: Final = SidecarSettings().per_thousand_reads / 1000
 
 
 @functools.cache
@@ -40,10 +36,3 @@ def cost_tables() -> list[dict[tuple[str, str], list[str]]]:
             else:
                 long[row], foreign[row] = [found[2], *cells[2:4]], cells[4:]
     return [everything, long, foreign]
-
-
-def published_gets(stream: str, policy: str, objects: int = OBJECTS_MAX, place: str = "random") -> float:
-    """GETs of a cold lookup as the page has them."""
-    everything, long, _ = cost_tables()
-    table, policies = (everything, POLICIES) if objects == OBJECTS_MAX else (long, LONG_POLICIES)
-    return float(table[stream, place][policies.index(policy)].split("/")[0])

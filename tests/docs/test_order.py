@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import re
 from collections.abc import Callable, Iterator
@@ -23,21 +22,14 @@ from accel import (
     StreamReader,
     StreamWriter,
 )
-from accel.catalog.records import STREAMS_AN_OBJECT_MAX
 from accel.history.rules.configuration import StreamConfiguration
 from accel.history.store import StreamStore
-from accel.streams.rules.group_state import READERS_MAX
-from accel.streams.rules.membership import REBALANCE_SECONDS
-from accel.streams.rules.settings import ReaderSettings
-from accel.streams.rules.transaction_data import SIZE_BYTES_MAX
-from accel.streams.settings import SegmentsSettings, StreamWriterSettings
 from accel.testing import MemorySegments
 from loaders.store import CountingStore, MemoryStore
-from tests.docs.pages import page_named, table_rows
+from tests.docs.pages import page_named
 
 PAGE = page_named("order")
 TEXT = " ".join(PAGE.read_text().split())
-ROWS = table_rows(PAGE)
 
 
 @contextmanager
@@ -125,25 +117,3 @@ def test_making_a_reader_costs_what_the_page_says(written: tuple[CountingStore, 
             store.reset()
             StreamReader(cold, ObjectSegmentSource(cold, accelerator, store), from_cut=cut).close()
             assert sum(each.requests for each in store.snapshot().by_operation.values()) == calls
-
-
-def test_limits_are_those_of_the_code() -> None:
-    limits = {row[0]: row[1] for row in ROWS if len(row) == 2}
-    assert limits["the data of a transaction"].startswith(f"{SIZE_BYTES_MAX >> 30} GiB")
-    assert limits["segments in one object, or transaction"] == f"{STREAMS_AN_OBJECT_MAX:,}"
-    assert limits["readers of a group"] == f"{READERS_MAX:,}"
-    kept = SegmentsSettings()
-    days = kept.writer_idle_seconds / 86_400
-    assert limits["writers with ids that a segment remembers"] == f"{kept.writers_max:,}, for {days:g} days"
-
-
-def test_defaults_of_settings_are_those_of_the_code() -> None:
-    told = re.findall(r"`([a-z_]+)` \(([\d.]+)(?: (ms|MiB))?\)", TEXT)
-    defaults: dict[str, float] = {"rebalance_seconds": REBALANCE_SECONDS}
-    for settings in (ReaderSettings(), SegmentsSettings(), StreamWriterSettings()):
-        defaults |= {each.name: getattr(settings, each.name) for each in dataclasses.fields(settings)}
-    units = {"": 1.0, "ms": 0.001, "MiB": 1 << 20}
-    assert len(told) >= 8
-    assert [name for name, number, unit in told if float(number) * units[unit] != defaults[name]] == []
-    assert "memory: 64 MiB of a host, 64 MiB of open transactions of a writer" in TEXT
-    assert SegmentsSettings().waiting_bytes_max == StreamWriterSettings().transactions_bytes_max == 64 << 20

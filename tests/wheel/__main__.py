@@ -25,7 +25,7 @@ def main(extras: Sequence[str]) -> int:
     """Install and ask; returns the exit code."""
     wrong = 0
     with tempfile.TemporaryDirectory() as name:
-        wheel = built("wheel", Path(name))
+        wheel = built(Path(name))
         for extra in extras:
             with tempfile.TemporaryDirectory() as folder:
                 line, found = tried(wheel, "" if extra == NO_EXTRA else extra, Path(folder))

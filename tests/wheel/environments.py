@@ -1,8 +1,8 @@
-"""Environments with the wheel and one extra, and nothing else that could be imported.
+"""Environments with the wheel, and nothing else that could be imported.
 
 `linked` has symbolic links to the packages that run the tests: those that the metadata of the wheel ask for, and of
 these packages' own. So a dependency that is not declared cannot be imported, as if pip had installed it, and nothing is
-downloaded or copied. `installed` is what a user does.
+downloaded or copied. `installed` is what a user does, with an extra.
 """
 
 from __future__ import annotations
@@ -37,11 +37,9 @@ class Environment:
 
     Args:
         folder: of the virtual environment.
-        packages: a folder of further packages; none by default.
     """
 
     folder: Path
-    packages: Path | None = None
 
     @property
     def site(self) -> Path:
@@ -57,8 +55,6 @@ class Environment:
             variables: of the process, beside a PATH without programs.
         """
         settings = {"PYTHONSAFEPATH": "1", "PATH": NO_JAVA, **variables}
-        if self.packages is not None:
-            settings["PYTHONPATH"] = str(self.packages)
         program, *arguments = map(str, command)
         return run(self.folder / "bin" / program, *arguments, folder=self.folder, environment=settings)
 
@@ -97,16 +93,10 @@ def run_well(*command: object, folder: Path) -> str:
     return done.stdout
 
 
-def built(kind: str, folder: Path, source: Path = ROOT) -> Path:
-    """The project's wheel or sdist, built from the sources.
-
-    Args:
-        kind: "wheel" or "sdist".
-        folder: where it is put.
-        source: of the sources.
-    """
-    run_well(sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", folder, folder=source)
-    [found] = folder.glob("*.whl" if kind == "wheel" else "*.tar.gz")
+def built(folder: Path) -> Path:
+    """The project's wheel, built from the sources into a folder."""
+    run_well(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder, folder=ROOT)
+    [found] = folder.glob("*.whl")
     return found
 
 
@@ -128,33 +118,21 @@ def installed(wheel: Path, extra: str, folder: Path) -> Environment:
 
 
 def linked(wheel: Path, folder: Path) -> Environment:
-    """The wheel with the base, linked; for further packages see `with_links`. Takes a second."""
+    """The wheel with the base, linked. Takes a second."""
     venv.create(folder, with_pip=False)
     python = folder / "bin" / "python"
     pip = (sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check")
     run_well(*pip, "install", "--quiet", "--no-deps", "--no-index", "--no-compile", wheel, folder=folder)
     environment = Environment(folder)
-    _link(needed("", environment.site), environment.site)
+    _link(_needed(environment.site), environment.site)
     return environment
 
 
-def with_links(environment: Environment, extra: str, folder: Path) -> Environment:
-    """A linked environment with the packages of an extra besides, which are linked in a folder that is made."""
-    folder.mkdir()
-    _link(needed(extra, environment.site) - needed("", environment.site), folder)
-    return Environment(environment.folder, folder)
-
-
-def needed(extras: str, site: Path) -> set[str]:
-    """The projects that the wheel asks for with these extras, and those that they ask for in turn.
-
-    Args:
-        extras: with commas between; "" for the base.
-        site: site-packages with the wheel.
-    """
+def _needed(site: Path) -> set[str]:
+    """The projects that the wheel asks for in these site-packages, and those that they ask for in turn."""
     [ours] = metadata.distributions(name=PROJECT, path=[str(site)])
     found: set[str] = set()
-    waiting = deque([Requirement(f"{PROJECT}[{extras}]")])
+    waiting = deque([Requirement(PROJECT)])
     seen: set[tuple[str, frozenset[str]]] = set()
     while waiting:
         requirement = waiting.popleft()

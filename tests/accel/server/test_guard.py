@@ -10,17 +10,14 @@ from typing import Any
 
 import pytest
 
-from accel import ObjectCatalog
-from accel.errors import InvalidArgument, StoreUnavailable
+from accel.errors import InvalidArgument
 from accel.image_source import ImageSource
 from accel.rendering import JsonLines
 from accel.server import Sidecar, SidecarSettings
 from accel.server.guard import App
 from accel.server.serving import make_server
-from loaders.format import RecordBatch
 from loaders.store import Fetched, MemoryStore
-from loaders.store.decorated import Answer, DecoratedStore, StoreCall
-from tests.accel.server.asking import AUTHORISED, NODE, STREAM, TOKEN, ask, filled, post, serving
+from tests.accel.server.asking import AUTHORISED, STREAM, TOKEN, ask, filled, post, serving
 
 Asking = Callable[[App, Sidecar], Awaitable[None]]
 
@@ -160,43 +157,6 @@ def test_a_request_that_takes_too_long_is_a_504_and_the_next_is_answered() -> No
             pass  # a busy machine may need more than one try
 
     run(work, store, request_seconds=0.3)
-
-
-class AwayStore(DecoratedStore):
-    """Answers no request while it is away."""
-
-    is_away = False
-
-    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
-        if self.is_away:
-            raise StoreUnavailable(call.operation, call.key, "503 Slow Down")
-        return send()
-
-
-def test_while_the_store_fails_it_answers_what_it_knows_says_so_and_recovers() -> None:
-    inner = filled(2)
-    store = AwayStore(inner)
-    unknown = f"/v1/objects?stream_id={STREAM}&start=200&end=300&limit=1"
-
-    async def work(app: App, _: Sidecar) -> None:
-        known = await ask(app, OBJECTS)
-        with ObjectCatalog.open(inner) as catalog, catalog.open_node(NODE) as writer:  # nobody has opened this one
-            writer.upload({STREAM: [RecordBatch(STREAM, 1, 200, 100, b"more")]})
-        assert (await ask(app, "/v1/refresh", "POST", headers=AUTHORISED)).json["is_newer"]
-        store.is_away = True
-        failed = await ask(app, unknown)
-        assert (failed.status, failed.json["type"]) == (503, "urn:accel:StoreUnavailable")
-        assert failed.headers["retry-after"] == "1"
-        assert (await ask(app, OBJECTS)).json["objects"] == known.json["objects"]
-        told = await ask(app, "/readyz")
-        assert (told.status, told.json["state"]) == (200, "degraded")
-        assert 'accel_sidecar_state{state="degraded"} 1.0' in (await ask(app, "/metrics")).body.decode()
-        store.is_away = False
-        assert (await ask(app, "/v1/refresh", "POST", headers=AUTHORISED)).status == 200
-        assert (await ask(app, unknown)).status == 200
-        assert (await ask(app, "/readyz")).json == {"state": "ready", "reasons": []}
-
-    run(work, store)
 
 
 def test_it_listens_before_the_store_answers_and_is_ready_once_it_does() -> None:
