@@ -8,17 +8,8 @@ from typing import Final
 from accel.errors import InvalidArgument
 from bloom.filter_store import BYTES_MAX as FILTERS_SIZE_BYTES_MAX
 from bloom.geometry import HASHED_IDS_MAX
-from loaders.settings import (
-    BLOCK_INDEXES_SIZE_BYTES_MAX,
-    CONNECTIONS,
-    HINT_ROOTS_SIZE_BYTES_MAX,
-    HINT_TTL_SECONDS,
-    MIB,
-    check_settings,
-)
+from loaders.settings import CONNECTIONS, MIB, check_settings
 from range_index.stream_index import ARRAY_BYTES_MAX, VIEW_BYTES_MAX
-from range_index.stream_index import STREAMS_MAX as VIEWS_MAX
-from range_index.stream_index import TTL_SECONDS as VIEW_TTL_SECONDS
 
 DEFAULT_POLICY: Final = "spread"
 """The policy that chooses which objects a lookup opens."""
@@ -67,30 +58,16 @@ class Settings:
             others; 0.5 by default. The slow requests stay under way, and their results are used when they arrive.
         hedge_percent: reads of objects and hints that are slower than 95 of 100 others are sent a second time: at most
             this share of 100 requests; 0 = never.
-        view_ttl_seconds: how long the index uses a stream's view before it is filled again.
-        views_max: streams whose views are kept, over all nodes.
-        view_size_bytes_max: memory of these views.
+        view_size_bytes_max: memory of views: what is known of a stream in a node.
         object_index_size_bytes_max: memory of object indexes; 256 MiB is about 2,480 objects of 9,000 streams.
-        block_index_size_bytes_max: memory of block indexes, which reads of data use.
         filter_size_bytes_max: memory of filters.
         hashed_ids_max: stream ids whose hash is kept, so that filters are built faster.
-        refresh_seconds: a lookup with a short answer requests a newer image, at most once in this many seconds.
-        idle_refresh_seconds: the same if the image has not changed for 10 seconds.
-        read_ahead_size_bytes: the maximum bytes of blocks that one request of a data read fetches.
-        read_window_size_bytes: bytes of blocks that one data read has requested, or has in memory and not yet returned;
-            a single request may be larger.
-        chunk_size_bytes_max: memory of the blocks that data reads ended in, so that small reads, one after the other,
-            do not fetch a block again and again; 0 = none are kept. Reads with ``ranges`` do not use them.
-        chunk_ttl_seconds: how long such a block is kept; 0 = none are kept.
+        refresh_seconds: a lookup with a short answer requests a newer image, at most once in this many seconds; and at
+            most once in 2.5 seconds if the image has not changed for 10 seconds.
         use_hints: read index snapshots from the bucket, and filters where these save requests; if there are none, that
             costs up to two requests a node.
-        hint_root_size_bytes_max: memory of their roots; a node of 5,000 objects needs 0.3 MB. Loaded roots of filter
-            packs need at most a quarter of that in addition.
-        hint_entry_size_bytes_max: memory of entries that were read from them; 73 bytes each.
-        hint_ttl_seconds: how long a root is used before it is read again.
-        hint_missing_ttl_seconds: how long a node without a snapshot is assumed to have none.
-        slow_lookup_seconds: lookups that take at least this long are kept with their traces, and logged; None = none.
-        slow_lookups_max: the number of them that is kept.
+        slow_lookup_seconds: lookups that take at least this long are logged, and the last 32 of them are kept with
+            their traces; None = none.
         bypass: answer every lookup by opening all objects, as the original lookup does; for comparison and emergencies.
     """
 
@@ -98,33 +75,17 @@ class Settings:
     parallel_loads: int = CONNECTIONS
     max_wait_load_seconds: float = 0.5
     hedge_percent: int = 5
-    view_ttl_seconds: float = VIEW_TTL_SECONDS
-    views_max: int = VIEWS_MAX
     view_size_bytes_max: int = VIEW_BYTES_MAX
     object_index_size_bytes_max: int = ARRAY_BYTES_MAX
-    block_index_size_bytes_max: int = BLOCK_INDEXES_SIZE_BYTES_MAX
     filter_size_bytes_max: int = FILTERS_SIZE_BYTES_MAX
     hashed_ids_max: int = HASHED_IDS_MAX
     refresh_seconds: float = POLL_SECONDS
-    idle_refresh_seconds: float = IDLE_POLL_SECONDS
-    read_ahead_size_bytes: int = 8 * MIB
-    read_window_size_bytes: int = 32 * MIB
-    chunk_size_bytes_max: int = 32 * MIB
-    chunk_ttl_seconds: float = 10.0
     use_hints: bool = True
-    hint_root_size_bytes_max: int = HINT_ROOTS_SIZE_BYTES_MAX
-    hint_entry_size_bytes_max: int = 32 * MIB
-    hint_ttl_seconds: float = HINT_TTL_SECONDS
-    hint_missing_ttl_seconds: float = 600.0
     slow_lookup_seconds: float | None = None
-    slow_lookups_max: int = 32
     bypass: bool = False
 
     def __post_init__(self) -> None:
-        least = dict.fromkeys(
-            ("refresh_seconds", "idle_refresh_seconds", "hedge_percent", "chunk_size_bytes_max", "chunk_ttl_seconds"), 0
-        )
-        check_settings(self, least=least, most={"hedge_percent": 100})
+        check_settings(self, least={"refresh_seconds": 0, "hedge_percent": 0}, most={"hedge_percent": 100})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -416,7 +416,7 @@ class ColdReader:
     def __init__(self, hinted: HintedNode, *, root_known: bool) -> None:
         self.hinted = hinted
         self.known = SharedIndexCache(SMALL, lambda: 0.0, lambda: 0.5)
-        self.hints = HintStore(NAMESPACE, lambda: 0.0, SMALL)
+        self.hints = HintStore(NAMESPACE, lambda: 0.0)
         self.executor = ThreadPoolExecutor(1)
         self.loader = HintLoader(hinted.store, self.hints, lambda _: self.executor, lambda *_: None)
         if root_known:

@@ -24,7 +24,7 @@ from accel.lookup.engine import Engine
 from accel.lookup.following import Asked
 from accel.lookup.hints import WarmReport
 from accel.lookup.lookup import Asking
-from accel.lookup.reading import BYTES_MAX, Ranges
+from accel.lookup.reading import BYTES_MAX, SPAN_SIZE_BYTES_MAX, Ranges
 from accel.lookup.scripts import (
     ANSWER_SECONDS,
     Deadline,
@@ -80,22 +80,21 @@ class BytePlace:
     end: int
 
 
-def places_of(loader: ObjectIndexLoader, answer: Answer, max_bytes: int, span_size_bytes_max: int) -> list[BytePlace]:
+def places_of(loader: ObjectIndexLoader, answer: Answer, max_bytes: int) -> list[BytePlace]:
     """The byte ranges of an answer, in the order of offsets. Blocks until the indexes are open.
 
     Args:
         loader: opens indexes.
         answer: of a lookup.
         max_bytes: of payload; the block that reaches it is the last one.
-        span_size_bytes_max: of one place; a single block may be longer.
 
     Raises:
         StoreError, CorruptObject: an object could not be opened.
     """
-    return list(_places(loader, answer, max_bytes, span_size_bytes_max))
+    return list(_places(loader, answer, max_bytes))
 
 
-def _places(loader: ObjectIndexLoader, answer: Answer, max_bytes: int, span_size_bytes_max: int) -> Iterator[BytePlace]:
+def _places(loader: ObjectIndexLoader, answer: Answer, max_bytes: int) -> Iterator[BytePlace]:
     request = answer.request
     offset, bytes_left = request.start, max_bytes
     loads = [loader.open(-1 if each.node_id is None else each.node_id, each.ref) for each in answer.objects]
@@ -104,7 +103,7 @@ def _places(loader: ObjectIndexLoader, answer: Answer, max_bytes: int, span_size
             return
         opened = load.result.result()
         chosen = find(opened.index, request.stream_id, offset, request.end, bytes_left)
-        for link, rows in block_spans(opened.index, opened.composite, chosen.rows, span_size_bytes_max):
+        for link, rows in block_spans(opened.index, opened.composite, chosen.rows, SPAN_SIZE_BYTES_MAX):
             object_id = found.object_id if link is None else link
             first, last = rows[0], rows[-1]
             yield BytePlace(object_id, first.position, last.position + last.size_bytes, first.start, last.end)
@@ -269,8 +268,7 @@ class AcceleratorBase:
         Raises:
             StoreError, CorruptObject: an object could not be opened.
         """
-        engine = self._engine
-        return places_of(engine.loader, answer, max_bytes, engine.settings.read_ahead_size_bytes)
+        return places_of(self._engine.loader, answer, max_bytes)
 
     def add_hints(self, node_id: int, stream_id: int, entries: Iterable[tuple[int, int, int]]) -> None:
         """Add (start, end, object id) entries of a stream, each of which must be correct for its object.
@@ -474,7 +472,7 @@ class ReadAccelerator(AcceleratorBase, Closing):
     def follow(self) -> bool:
         """Ask the image source for a newer image, as after a short answer, and install it; may block for one query.
 
-        The source is not asked within `Settings.refresh_seconds` (or `idle_refresh_seconds`) of the last query.
+        The source is not asked within `Settings.refresh_seconds` of the last query.
 
         Returns:
             Whether there was a newer image.

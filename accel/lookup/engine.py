@@ -44,6 +44,7 @@ from loaders.layout import ObjectLayout
 from loaders.lifetime import Lifetime
 from loaders.object_index import Load, ObjectIndexLoader, OpenedObject
 from loaders.plan import LoadAll, policy_of
+from loaders.settings import BLOCK_INDEXES_SIZE_BYTES_MAX, HINT_TTL_SECONDS, MIB
 from loaders.shared_loads import LastChunks, done_future
 from loaders.store import ObjectStore
 from loaders.store.decorated import TracedStore
@@ -58,6 +59,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+
+CHUNKS_SIZE_BYTES_MAX = 32 * MIB
+"""Memory of the blocks that reads ended in, so that small reads, one after the other, do not fetch a block each."""
+
+CHUNK_TTL_SECONDS = 10.0
+"""How long such a block is kept."""
 
 HINT = -1
 """The key of the hint among the positions of arrived objects."""
@@ -187,22 +194,23 @@ class Engine:
             threads_max=self.executor.threads_max,
         )
         self.index_cache = SharedIndexCache(settings, system.timer, system.jitter)
-        chunks = settings.chunk_size_bytes_max if settings.chunk_ttl_seconds else 0
-        self.chunks = LastChunks(chunks, settings.chunk_ttl_seconds, system.timer)
+        self.chunks = LastChunks(CHUNKS_SIZE_BYTES_MAX, CHUNK_TTL_SECONDS, system.timer)
         self._fetches: dict[FetchSpan, Future[Any]] = {}
         self.loader = ObjectIndexLoader(
             store,
             self.layout,
             self.executor,
-            cache_bytes_max=settings.block_index_size_bytes_max,
+            cache_bytes_max=BLOCK_INDEXES_SIZE_BYTES_MAX,
             on_opened=self._learn,
             timer=system.timer,
         )
-        self.hints = HintStore(self.layout.namespace, system.timer, settings, self.loader.holds, system.clock)
+        self.hints = HintStore(
+            self.layout.namespace, system.timer, self.loader.holds, system.clock, ttl_seconds=HINT_TTL_SECONDS
+        )
         self._hint_loader = HintLoader(store, self.hints, self.executor.of, self._learn_entries)
         self._filter_loader = FilterLoader(store, self.hints, self.index_cache.add_filters, self.executor.of)
         self._pack_follower = PackFollower(
-            store, self.hints, self.index_cache.add_filters, self.executor, system.timer, settings.hint_ttl_seconds
+            store, self.hints, self.index_cache.add_filters, self.executor, system.timer, HINT_TTL_SECONDS
         )
         self._inputs = self._make_inputs()
         self.slow_lookups = self._make_slow_lookups()
@@ -236,8 +244,6 @@ class Engine:
             end,
             max_bytes,
             self._inputs,
-            span_size_bytes_max=self.settings.read_ahead_size_bytes,
-            window_size_bytes=self.settings.read_window_size_bytes,
             blocks=None if self._inputs.hints is None else self.hints,
             chunks=self.chunks if shares_chunks and not self.settings.bypass else None,
             watch=watch,
@@ -391,8 +397,7 @@ class Engine:
             return None
         from accel.lookup.slow_lookups import SlowLookups  # noqa: PLC0415 - it imports `explain`, which few need
 
-        bounds = (settings.slow_lookup_seconds, settings.slow_lookups_max)
-        return SlowLookups(*bounds, self.policy_name, system.timer, system.clock)
+        return SlowLookups(settings.slow_lookup_seconds, self.policy_name, system.timer, system.clock)
 
     def _make_inputs(self) -> Inputs:
         settings, key_of = self.settings, self.layout.object_key

@@ -39,7 +39,7 @@ from accel.image_source import (
 )
 from accel.lookup.stats import Counters, LookupStats, ReportLimit
 from accel.lookup.steps import RefreshFailed
-from accel.settings import Settings
+from accel.settings import IDLE_POLL_SECONDS, Settings
 from accel.system import Components
 from loaders.threads import settle
 
@@ -238,9 +238,10 @@ class ImageFollower:
         last = self._asked_seconds
         if last is None or (self._may_join and self._newest.is_asking):
             return True
-        now, settings = self._system.timer(), self._settings
-        is_idle = now - self._installed_seconds >= IDLE_AFTER_SECONDS
-        return now - last >= (settings.idle_refresh_seconds if is_idle else settings.refresh_seconds)
+        now, least_seconds = self._system.timer(), self._settings.refresh_seconds
+        if now - self._installed_seconds >= IDLE_AFTER_SECONDS:
+            least_seconds = max(least_seconds, IDLE_POLL_SECONDS)
+        return now - last >= least_seconds
 
     def install(self, image: MetadataImage) -> bool:
         """Install this image if it is newer; returns whether it is.

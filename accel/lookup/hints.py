@@ -31,7 +31,6 @@ from accel.errors import AccelError
 from accel.image import MetadataImage, NodeImage, ObjectRef
 from accel.lookup.stats import Counters, HintKnown, HintStats, NodeHint, count_problem, trouble_of
 from accel.lookup.steps import HintReply, ReadEntries, ReadFilters, SnapshotKnown
-from accel.settings import Settings
 from bloom import StreamFilter
 from loaders.counting import CacheStats, CountedCache
 from loaders.format import BlockRow
@@ -54,6 +53,7 @@ from loaders.hints import (
 )
 from loaders.hints.roots import fetch_root
 from loaders.layout import HintKind, hint_root_key
+from loaders.settings import HINT_ROOTS_SIZE_BYTES_MAX, HINT_TTL_SECONDS, MIB
 from loaders.shared_loads import SharedLoads, done_future
 from loaders.store import ObjectStore
 from loaders.threads import run_bounded
@@ -63,6 +63,12 @@ BAD_SPANS_MAX = 1024
 
 FILTERS_NOTED_MAX = 1024
 """Nodes whose last load of filters is remembered."""
+
+ENTRIES_SIZE_BYTES_MAX = 32 * MIB
+"""Memory of the entries that were read from snapshots."""
+
+MISSING_TTL_SECONDS = 600.0
+"""How long a node without a snapshot, or without a pack, is assumed to have none."""
 
 COVERED_MIN = 2
 """A hint that covers fewer listed objects is not used: opening these objects costs no more."""
@@ -91,9 +97,11 @@ class HintStore:
     Args:
         namespace: of the cluster's objects; roots of another namespace are foreign.
         timer: seconds, from any start.
-        settings: limits of memory and time.
         is_open: whether an object's index is in memory.
         clock: seconds since 1970, for the age of hints.
+        ttl_seconds: how long a root is used before it is read again.
+        roots_size_bytes_max: memory of roots of snapshots; those of filter packs have a quarter of that in addition.
+        entries_size_bytes_max: memory of entries; 73 bytes each.
 
     Threads: any. The lock is held for work in memory only.
     """
@@ -102,9 +110,12 @@ class HintStore:
         self,
         namespace: str,
         timer: Callable[[], float],
-        settings: Settings,
         is_open: Callable[[ObjectRef], bool] = lambda _: False,
         clock: Callable[[], float] | None = None,
+        *,
+        ttl_seconds: float = HINT_TTL_SECONDS,
+        roots_size_bytes_max: int = HINT_ROOTS_SIZE_BYTES_MAX,
+        entries_size_bytes_max: int = ENTRIES_SIZE_BYTES_MAX,
     ) -> None:
         self.namespace = namespace
         self.counters = Counters(HintStats)
@@ -112,22 +123,22 @@ class HintStore:
             snapshot_root_key,
             lambda data, node_id: decode_snapshot_root(data, namespace=namespace, node_id=node_id),
             timer,
-            size_bytes_max=settings.hint_root_size_bytes_max,
-            ttl_seconds=settings.hint_ttl_seconds,
-            missing_ttl_seconds=settings.hint_missing_ttl_seconds,
+            size_bytes_max=roots_size_bytes_max,
+            ttl_seconds=ttl_seconds,
+            missing_ttl_seconds=MISSING_TTL_SECONDS,
         )
         self.packs: RootCache[PackRoot] = RootCache(
             pack_root_key,
             lambda data, node_id: decode_pack_root(data, namespace=namespace, node_id=node_id),
             timer,
-            size_bytes_max=settings.hint_root_size_bytes_max // 4,
+            size_bytes_max=roots_size_bytes_max // 4,
             ttl_seconds=0.0,  # a caller that reads a root needs to know whether it has changed
-            missing_ttl_seconds=settings.hint_missing_ttl_seconds,
+            missing_ttl_seconds=MISSING_TTL_SECONDS,
         )
         """Roots of loaded packs; conditional GETs show whether there are newer ones."""
         self._lock = threading.Lock()
         self._held: CountedCache[tuple[int, int], _Held] = CountedCache(
-            settings.hint_entry_size_bytes_max, lambda held: held.nbytes
+            entries_size_bytes_max, lambda held: held.nbytes
         )
         self._bad: set[tuple[str, ByteSpan]] = set()
         self._wrong: set[tuple[int, int, int]] = set()
@@ -135,7 +146,7 @@ class HintStore:
         self._clock = clock
         self._seen_root = self._seen_none = False
         self._timer = timer
-        self._ttl_seconds = settings.hint_ttl_seconds
+        self._ttl_seconds = ttl_seconds
         self._filters_due: LRUCache[int, float] = LRUCache(FILTERS_NOTED_MAX)
 
     # -- used by lookups -----------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ class SharedIndexCache:
     """Range index and filters for concurrent lookups.
 
     Args:
-        settings: limits of memory and time.
+        settings: limits of memory.
         timer: seconds, from any start; for the time to live.
         jitter: random numbers in [0, 1); spreads expiry.
 
@@ -56,8 +56,6 @@ class SharedIndexCache:
             StreamRangeIndex,
             timer=timer,
             jitter=jitter,
-            ttl_seconds=settings.view_ttl_seconds,
-            streams_max=settings.views_max,
             array_bytes_max=settings.object_index_size_bytes_max,
             view_bytes_max=settings.view_size_bytes_max,
         )

@@ -54,6 +54,7 @@ from loaders.format import BatchColumns, BlockRow, FoundRows, decode_block_colum
 from loaders.format.index import block_spans
 from loaders.object_index import OpenedObject
 from loaders.object_ref import ObjectRef
+from loaders.settings import MIB
 
 if TYPE_CHECKING:
     from accel.lookup.explain import Trace
@@ -75,6 +76,12 @@ later requests, and no read fills the queue of all others."""
 
 HINTED_SIZE_BYTES_FREE = 1 << 20
 """Bytes that are fetched at a snapshot's place even if few of them are needed: an index is hardly smaller."""
+
+SPAN_SIZE_BYTES_MAX = 8 * MIB
+"""The maximum bytes of blocks that one request fetches; a single block may be longer."""
+
+WINDOW_SIZE_BYTES = 32 * MIB
+"""Bytes of blocks that a read has requested, or has in memory and not yet returned; a single request may be larger."""
 
 BYTES_MAX = 2**31 - 1
 """The maximum budget of one read; larger ones are reduced to it."""
@@ -135,8 +142,6 @@ def read_range(  # noqa: PLR0913 - the range and the options of a read
     max_bytes: int,
     inputs: Inputs,
     *,
-    span_size_bytes_max: int,
-    window_size_bytes: int,
     blocks: Blocks | None = None,
     chunks: Chunks | None = None,
     watch: Watch | None = None,
@@ -157,8 +162,7 @@ def read_range(  # noqa: PLR0913 - the range and the options of a read
     if max_bytes < 1:
         raise ValueError(f"expected max_bytes of at least 1, found {max_bytes}")
     budget = min(max_bytes, BYTES_MAX)
-    sizes = _Sizes(span_size_bytes_max, window_size_bytes, ahead_bytes)
-    return _Reader(stream_id, start, end, budget, inputs, sizes=sizes, blocks=blocks, chunks=chunks, watch=watch).run()
+    return _Reader(stream_id, start, end, budget, inputs, ahead_bytes, blocks=blocks, chunks=chunks, watch=watch).run()
 
 
 class _Gone(Exception):
@@ -168,13 +172,6 @@ class _Gone(Exception):
         super().__init__(str(error))
         self.error = error
         self.slot = slot
-
-
-@dataclass(frozen=True, slots=True)
-class _Sizes:
-    span_bytes_max: int
-    window_bytes: int
-    ahead_bytes: int
 
 
 @dataclass(slots=True, eq=False)
@@ -315,8 +312,8 @@ class _Reader:
         end: int,
         max_bytes: int,
         inputs: Inputs,
+        ahead_bytes: int,
         *,
-        sizes: _Sizes,
         blocks: Blocks | None,
         chunks: Chunks | None,
         watch: Watch | None,
@@ -325,7 +322,7 @@ class _Reader:
         self.next = start
         self.end = end
         self.bytes_left = max_bytes
-        self.sizes = sizes
+        self.ahead_bytes = ahead_bytes
         self.inputs = inputs
         self.blocks = blocks
         self.chunks = chunks
@@ -345,7 +342,7 @@ class _Reader:
         self.tickets: dict[int, _Slot | _Piece] = {}
         self.requests_under_way = self.bytes_ahead = 0
         self.planned_next, self.planned_left = offset, self.bytes_left
-        self.announced_next, self.announced_left = offset, self.sizes.ahead_bytes
+        self.announced_next, self.announced_left = offset, self.ahead_bytes
 
     def run(self) -> ReadSteps:
         if self.next == self.end:
@@ -602,7 +599,7 @@ class _Reader:
             return True
         if not self.is_wanted_on or self.requests_under_way >= REQUESTS_MAX:
             return False
-        return self.bytes_ahead + span.end - span.start <= self.sizes.window_bytes
+        return self.bytes_ahead + span.end - span.start <= WINDOW_SIZE_BYTES
 
     def _fetch(self, slot: _Slot, span: _Span) -> Working[None]:
         piece = _Piece(span, span.body)
@@ -702,7 +699,7 @@ class _Reader:
         return spans, chosen.next_offset if chosen.fulfilled else slot.found.end, left - chosen.bytes_left
 
     def _spans(self, opened: OpenedObject, rows: Sequence[int]) -> list[_Span]:
-        spans = block_spans(opened.index, opened.composite, rows, self.sizes.span_bytes_max)
+        spans = block_spans(opened.index, opened.composite, rows, SPAN_SIZE_BYTES_MAX)
         return [_span(opened.ref.object_id if link is None else link, found) for link, found in spans]
 
     def _check_holds(self, found: FoundObject, opened: OpenedObject) -> None:
@@ -735,7 +732,7 @@ class _Reader:
 
     def _is_worth_it(self, row: BlockRow, wanted_from: int, left: int) -> bool:
         """Whether so many of the bytes are needed that choosing rows by the index would save few of them."""
-        if row.size_bytes > self.sizes.span_bytes_max:
+        if row.size_bytes > SPAN_SIZE_BYTES_MAX:
             return False
         end = row.end if self.end == OPEN_END else min(row.end, self.end)
         first = max(row.start, wanted_from)

@@ -25,6 +25,9 @@ from accel.lookup.explain import Explanation, Trace
 from accel.lookup.stats import ReportLimit
 from accel.units import count_text, moment_text, time_text
 
+SLOW_LOOKUPS_MAX = 32
+"""The number of kept lookups; the oldest are dropped."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -54,20 +57,17 @@ class SlowLookups:
 
     Args:
         seconds: the minimum duration of a slow lookup.
-        kept_max: the maximum number of kept lookups; the oldest are dropped.
         policy: the policy of the lookups.
         timer: seconds from any start.
         clock: seconds since 1970.
     """
 
-    def __init__(
-        self, seconds: float, kept_max: int, policy: str, timer: Callable[[], float], clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, seconds: float, policy: str, timer: Callable[[], float], clock: Callable[[], float]) -> None:
         self._seconds = seconds
         self._policy = policy
         self._clock = clock
         self._lock = Lock()
-        self._kept: deque[SlowLookup] = deque(maxlen=kept_max)
+        self._kept: deque[SlowLookup] = deque(maxlen=SLOW_LOOKUPS_MAX)
         self._reports = ReportLimit(timer)
 
     def new_trace(self) -> Trace:

@@ -195,9 +195,10 @@ def of_requests(told: dict[str, float], outcome: str) -> tuple[float, float]:
     return told[f"accel_store_requests_total{labels}"], round(seconds, 6)
 
 
-def test_loads_are_timed_and_caches_told() -> None:
+def test_loads_are_timed_and_caches_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accel.lookup.engine.BLOCK_INDEXES_SIZE_BYTES_MAX", 600)
     store = line_store(20)
-    with settled(store, line_image(list(range(20))), block_index_size_bytes_max=600) as one:
+    with settled(store, line_image(list(range(20)))) as one:
         one.get_objects(STREAM, 5, 150, limit=20)
         stats = one.stats()
         told = scraped(AccelCollector(one))

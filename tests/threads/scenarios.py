@@ -20,6 +20,7 @@ from accel.errors import AccelError
 from accel.history.store import StreamStore
 from accel.image import ObjectRef, is_newer
 from accel.image_source import JsonFile, PolledImages
+from accel.lookup.slow_lookups import SLOW_LOOKUPS_MAX
 from accel.lookup.stats import Counters, LookupStats, ReportLimit
 from accel.metrics import AccelCollector
 from accel.streams.rules.events import HostClock
@@ -46,13 +47,10 @@ OBJECTS = 40
 LENGTH = 10
 SMALL = Settings(
     parallel_loads=4,
-    views_max=1,
-    view_size_bytes_max=1 << 12,
+    view_size_bytes_max=1 << 11,
     object_index_size_bytes_max=1 << 12,
     refresh_seconds=0.001,
-    hint_ttl_seconds=0.001,
     slow_lookup_seconds=1e-9,
-    slow_lookups_max=8,
 )
 
 
@@ -65,7 +63,9 @@ def lookups(_: Path) -> Iterator[Act]:
     pushed = StaticImages(image)
     versions = iter(range(1, 1_000_000))
     snapshots = SnapshotReader(store, image.namespace, SYSTEM.timer, ttl_seconds=0.001)
-    with ReadAccelerator(pushed, store, settings=SMALL) as shared:
+    with patch("accel.lookup.engine.HINT_TTL_SECONDS", 0.001):
+        accelerator = ReadAccelerator(pushed, store, settings=SMALL)
+    with accelerator as shared:
         collector = AccelCollector(shared)
 
         def act(number: int, chance: Random) -> None:
@@ -88,7 +88,7 @@ def lookups(_: Path) -> Iterator[Act]:
             elif number % 8 == 6:
                 told = shared.explain(STREAM, start, end, limit=9)
                 assert [each.object_id for each in told.answer.objects] == expected
-                assert len(shared.slow_lookups()) <= SMALL.slow_lookups_max
+                assert len(shared.slow_lookups()) <= SLOW_LOOKUPS_MAX
             else:
                 shared.follow()
 

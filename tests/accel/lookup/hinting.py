@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,6 @@ from accel.lookup.steps import (
     Sent,
     SnapshotKnown,
 )
-from accel.settings import Settings
 from bloom import StreamFilter
 from loaders.hints import (
     CoveredObjects,
@@ -63,13 +62,13 @@ class HintedDriver(Driver):
     """A driver that reads snapshots from a store, and opens objects of a world."""
 
     store: ObjectStore = field(default_factory=MemoryStore)
-    settings: Settings = field(default_factory=Settings)
     clock: Clock = field(default_factory=Clock)
     image: MetadataImage | None = None
     asked: list[str] = field(default_factory=list)
+    make_hints: InitVar[Callable[..., HintStore]] = HintStore
 
-    def __post_init__(self) -> None:
-        self.hints = HintStore(NAMESPACE, self.clock, self.settings)
+    def __post_init__(self, make_hints: Callable[..., HintStore]) -> None:
+        self.hints = make_hints(NAMESPACE, self.clock)
         self.loader = HintLoader(self.store, self.hints, lambda _: Inline(), self._learn)
 
     def run(self, steps: Searching[Answer]) -> Answer:

@@ -418,7 +418,7 @@ def test_a_failed_load_is_tried_again() -> None:
 
 
 def test_settings_that_make_no_sense_are_refused() -> None:
-    for change in ({"parallel_loads": 0}, {"view_ttl_seconds": -1.0}, {"refresh_seconds": -1.0}):
+    for change in ({"parallel_loads": 0}, {"view_size_bytes_max": 0}, {"refresh_seconds": -1.0}):
         with pytest.raises(ValueError, match="expected"):
             Settings(**change)
 

@@ -136,7 +136,7 @@ def test_more_filters_than_the_indexes_have_bytes_are_not_asked_for(monkeypatch:
 def test_a_node_without_a_pack_costs_one_request_for_a_time() -> None:
     store, image = cluster(has_pack=False)
     clock = Clock()
-    with patient(store, image, clock, hint_missing_ttl_seconds=600.0, views_max=1) as one:
+    with patient(store, image, clock, view_size_bytes_max=1) as one:
         assert found(one, RARE) == list(HOLDERS[RARE])
         assert store.take() == (200, 1)
     with patient(store, image, clock) as one:

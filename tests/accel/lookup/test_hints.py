@@ -189,9 +189,12 @@ def test_behind_the_entries_that_were_read_the_snapshot_is_asked_for_more() -> N
 
 
 @pytest.mark.usefixtures("by_groups")
-def test_what_the_snapshot_has_answered_is_not_asked_again_where_memory_forgets_it() -> None:
+def test_what_the_snapshot_has_answered_is_not_asked_again_where_memory_forgets_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("accel.lookup.engine.HintStore", partial(HintStore, entries_size_bytes_max=1))
     store, image = grouped(range(33, 36))
-    with accelerator(store, image, hint_entry_size_bytes_max=1) as one:
+    with accelerator(store, image) as one:
         answer = one.get_objects(STREAM, 325, limit=2)
         assert ([each.object_id for each in answer.objects], answer.ending) == ([32], Ending.HOLE)
         assert answer.objects_opened == 3  # that they hold nothing is not for a part of the entries to say
@@ -479,9 +482,12 @@ def test_an_explanation_tells_of_the_snapshot() -> None:
         assert "from memory" in one.explain(STREAM, 195).text()
 
 
-def test_memory_of_hints_is_counted_and_bounded() -> None:
+def test_memory_of_hints_is_counted_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "accel.lookup.engine.HintStore", partial(HintStore, entries_size_bytes_max=1000, roots_size_bytes_max=1000)
+    )
     store, image = line(100)
-    with accelerator(store, image, hint_entry_size_bytes_max=1000, hint_root_size_bytes_max=1000) as one:
+    with accelerator(store, image) as one:
         for _ in range(2):
             assert one.get_objects(STREAM, 555, limit=1).start_offset == 550
         stats = one.stats()
@@ -493,7 +499,7 @@ def test_memory_of_hints_is_counted_and_bounded() -> None:
 def test_where_blocks_lie_is_told_of_the_very_object_unless_its_index_is_in_memory() -> None:
     store, image = line(100)
     opened: set[ObjectRef] = set()
-    hints = HintStore(image.namespace, Clock(), Settings(), opened.__contains__)
+    hints = HintStore(image.namespace, Clock(), opened.__contains__)
     known = hints.roots.read(store, NODE)
     hints.keep(NODE, known, SnapshotReader(store, image.namespace, Clock()).read_entries(NODE, STREAM))
     ref = image.nodes[NODE].ref(55)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -17,6 +19,7 @@ from accel.errors import InvalidRequest
 from accel.image import MetadataImage, make_node
 from accel.lookup.answer import Request
 from accel.lookup.explain import Trace
+from accel.lookup.hints import HintStore
 from accel.lookup.search import search
 from accel.settings import Settings
 from loaders.hints import plan_entries
@@ -31,7 +34,8 @@ from tests.examples import examples
 from tests.models.plain_scan import Scanned, plain_scan
 from tests.models.worlds import World, with_ties, worlds
 
-SMALL = Settings(hashed_ids_max=64, hint_entry_size_bytes_max=700, hint_root_size_bytes_max=1)
+FORGETFUL: Final = partial(HintStore, entries_size_bytes_max=700, roots_size_bytes_max=1)
+"""Makes hints that keep next to nothing."""
 
 
 @pytest.fixture(autouse=True)
@@ -62,9 +66,9 @@ def read_in_part(monkeypatch: pytest.MonkeyPatch, span_size_bytes_max: int) -> N
 
 
 @settings(max_examples=examples(200), suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(worlds(), st.integers(0, 2**32), st.sampled_from([ROOMY, TINY, SMALL]))
+@given(worlds(), st.integers(0, 2**32), st.sampled_from([(ROOMY, HintStore), (TINY, HintStore), (ROOMY, FORGETFUL)]))
 def test_whatever_lies_in_the_bucket_every_policy_answers_as_a_plain_scan_does(
-    world: World, seed: int, bounds: Settings
+    world: World, seed: int, bounds: tuple[Settings, Callable[..., HintStore]]
 ) -> None:
     rng = random.Random(seed)
     world = with_ties(world, rng) if rng.random() < 0.3 else world
@@ -74,8 +78,8 @@ def test_whatever_lies_in_the_bucket_every_policy_answers_as_a_plain_scan_does(
     mischief = Mischief(world, store, rng)
     mischief.play()
     for policy in rng.sample(POLICIES, 2):
-        known = index_cache(bounds, clock)
-        driver = HintedDriver(ranges_of(world), known, store=store, settings=bounds, clock=clock, image=image)
+        known = index_cache(bounds[0], clock)
+        driver = HintedDriver(ranges_of(world), known, store=store, make_hints=bounds[1], clock=clock, image=image)
         if rng.random() < 0.3:
             driver.warm(image)
         for query in queries_of(world, rng, 3):
@@ -115,7 +119,7 @@ def test_a_bounded_answer_with_hints_is_a_true_beginning_and_can_be_resumed(
     image = MetadataImage.from_dict(world.metadata)
     store = MemoryStore()
     Mischief(world, store, rng).play()
-    driver = HintedDriver(ranges_of(world), index_cache(SMALL), store=store, settings=SMALL, image=image)
+    driver = HintedDriver(ranges_of(world), index_cache(), store=store, make_hints=FORGETFUL, image=image)
     assert driver.known is not None
     for stream_id, start, end, limit in queries_of(world, rng, 2):
         whole = plain_scan(world.metadata, world.contents, (stream_id, start, end, limit)).objects
@@ -160,8 +164,11 @@ def test_lookups_and_reads_of_real_objects_are_the_same_with_hints_and_without(w
     mischief = Mischief(world, store, rng)
     for _ in range(rng.choice([0, 0, 1, 3])):
         mischief.harm()
-    small = {"hint_entry_size_bytes_max": 700, "hint_root_size_bytes_max": 1} if rng.random() < 0.3 else {}
-    with accelerator(store, image, None, **small) as one, accelerator(store, image, use_hints=False) as without:
+    with pytest.MonkeyPatch.context() as patch:
+        if rng.random() < 0.3:
+            patch.setattr("accel.lookup.engine.HintStore", FORGETFUL)
+        hinted = accelerator(store, image)
+    with hinted as one, accelerator(store, image, use_hints=False) as without:
         if rng.random() < 0.3:
             one.warm()
         for query in queries_of(world, rng, 4):

@@ -72,9 +72,10 @@ def test_neighbouring_blocks_are_fetched_in_one_request() -> None:
         assert store.snapshot().gets == 2  # the index, and the blocks
 
 
-def test_a_request_fetches_no_more_than_the_setting_says() -> None:
+def test_a_request_fetches_no_more_than_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accel.lookup.reading.SPAN_SIZE_BYTES_MAX", 1000)
     store = one_object(small_blocks(50))
-    with accelerator(store, line_image([0]), read_ahead_size_bytes=1000) as one:
+    with accelerator(store, line_image([0])) as one:
         assert len(list(one.read(STREAM, 0))) == 50
         assert store.snapshot().gets > 5
 
@@ -213,8 +214,9 @@ def test_a_read_that_ended_stays_at_its_end(driver: Any) -> None:
 
 
 @pytest.mark.parametrize("taken", [0, 1, 3, 5, 8])
-def test_columns_go_on_where_the_batches_taken_one_by_one_ended(taken: int) -> None:
-    with accelerator(one_object(small_blocks(8)), line_image([0]), read_ahead_size_bytes=600) as ours:
+def test_columns_go_on_where_the_batches_taken_one_by_one_ended(monkeypatch: pytest.MonkeyPatch, taken: int) -> None:
+    monkeypatch.setattr("accel.lookup.reading.SPAN_SIZE_BYTES_MAX", 600)
+    with accelerator(one_object(small_blocks(8)), line_image([0])) as ours:
         expected = list(ours.read(STREAM, 0))
         reading = ours.read(STREAM, 0)
         found = [next(reading) for _ in range(taken)]

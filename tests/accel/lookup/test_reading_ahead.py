@@ -118,11 +118,10 @@ def test_a_read_within_a_budget_fetches_no_more_than_that() -> None:
     assert counted.snapshot().gets == 5 + 1
 
 
-def test_what_is_read_ahead_is_bounded_by_bytes() -> None:
+def test_what_is_read_ahead_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accel.lookup.reading.WINDOW_SIZE_BYTES", 1)
     store = Watched(line_store(100), random.Random(3))
-    with accelerator(
-        store, line_image(list(range(100)), end=-1), parallel_loads=32, read_window_size_bytes=1, policy="load-all"
-    ) as one:
+    with accelerator(store, line_image(list(range(100)), end=-1), parallel_loads=32, policy="load-all") as one:
         one.get_objects(STREAM, 0, limit=100)
         store.most = 0
         assert len(list(one.read(STREAM, 0))) == 100

@@ -31,9 +31,7 @@ POLICIES: list[Policy] = [
     Spread(1, 1),
 ]
 
-TINY = Settings(
-    views_max=1, view_size_bytes_max=200, object_index_size_bytes_max=700, filter_size_bytes_max=2000, hashed_ids_max=4
-)
+TINY = Settings(view_size_bytes_max=200, object_index_size_bytes_max=700, filter_size_bytes_max=2000, hashed_ids_max=4)
 ROOMY = Settings(hashed_ids_max=64)
 
 

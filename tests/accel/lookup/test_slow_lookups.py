@@ -74,9 +74,10 @@ def test_nothing_is_kept_where_it_is_off_or_fast() -> None:
         assert one.slow_lookups() == ()
 
 
-def test_the_last_ones_are_kept_and_no_more() -> None:
+def test_the_last_ones_are_kept_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accel.lookup.slow_lookups.SLOW_LOOKUPS_MAX", 2)
     clock = Clock()
-    with settled(Slow(line_store(40), clock), IMAGE, clock, slow_lookup_seconds=0.5, slow_lookups_max=2) as one:
+    with settled(Slow(line_store(40), clock), IMAGE, clock, slow_lookup_seconds=0.5) as one:
         for object_id in (5, 4, 3):
             one.get_objects(STREAM, object_id * 10, object_id * 10 + 1, 1)
             clock.seconds += 700.0  # views expire
@@ -163,9 +164,10 @@ def test_a_read_that_rests_between_two_batches_or_waits_for_blocks_makes_no_look
         assert one.slow_lookups() == ()
 
 
-def test_reads_keep_no_more_than_the_setting_says() -> None:
+def test_reads_keep_no_more_than_the_last_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accel.lookup.slow_lookups.SLOW_LOOKUPS_MAX", 2)
     clock = Clock()
-    with settled(Slow(line_store(40), clock), IMAGE, clock, slow_lookup_seconds=0.5, slow_lookups_max=2) as one:
+    with settled(Slow(line_store(40), clock), IMAGE, clock, slow_lookup_seconds=0.5) as one:
         for start in (0, 130, 260, 390):
             list(one.read(STREAM, start, start + 5))
             one.wait_idle()  # what a read does without is loaded late, and would be known to the next one

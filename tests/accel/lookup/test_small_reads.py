@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accel import Ending, ReadAccelerator, Settings, StaticImages
+from accel import Ending, ReadAccelerator, StaticImages
 from accel.errors import CorruptObject
 from accel.image import VersionVector
 from loaders.format import ObjectEncoder, RecordBatch
@@ -86,17 +86,20 @@ def test_whatever_is_kept_reads_give_the_same_batches(objects: list[list[list[in
     store, clock = store_of(bodies), Clock()
     image = line_image(list(range(len(bodies))), end=-1)
     span = rng.choice([1, 500, 8 << 20])
-    with accelerator(store, image, clock, chunk_size_bytes_max=most, read_ahead_size_bytes=span) as one:
-        expected = list(one.read(STREAM, 0))
-        assert [batch.base_offset for batch in expected] == list(range(start))
-        for _ in range(3):
-            assert polled(one, rng, rng.choice([-1, start])) == expected
-            clock.seconds += rng.choice([0, 6, 11])
-        with one.read(STREAM, rng.randrange(start)) as left:
-            next(left)
-        at = rng.randrange(start)
-        few = list(one.read(STREAM, at, max_bytes=100))
-        assert few == expected[at : at + len(few)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("accel.lookup.engine.CHUNKS_SIZE_BYTES_MAX", most)
+        patch.setattr("accel.lookup.reading.SPAN_SIZE_BYTES_MAX", span)
+        with accelerator(store, image, clock) as one:
+            expected = list(one.read(STREAM, 0))
+            assert [batch.base_offset for batch in expected] == list(range(start))
+            for _ in range(3):
+                assert polled(one, rng, rng.choice([-1, start])) == expected
+                clock.seconds += rng.choice([0, 6, 11])
+            with one.read(STREAM, rng.randrange(start)) as left:
+                next(left)
+            at = rng.randrange(start)
+            few = list(one.read(STREAM, at, max_bytes=100))
+            assert few == expected[at : at + len(few)]
 
 
 def polls(clock_step: float, **options: Any) -> int:
@@ -116,19 +119,16 @@ def test_a_block_is_kept_for_its_time(driver: Any) -> None:
     assert polls(0.0, driver=driver) == 1
     assert polls(2.0, driver=driver) == 2
     assert polls(10.0) == 10
-    assert polls(2.0, chunk_ttl_seconds=4.5) == 4
 
 
-def test_without_bytes_or_seconds_nothing_is_kept() -> None:
-    assert polls(0.0, chunk_size_bytes_max=0) == polls(0.0, chunk_ttl_seconds=0.0) == polls(0.0, bypass=True) == 10
-    for wrong in ({"chunk_size_bytes_max": -1}, {"chunk_ttl_seconds": -1.0}):
-        with pytest.raises(ValueError, match="chunk"):
-            Settings(**wrong)
+def test_a_bypass_keeps_nothing() -> None:
+    assert polls(0.0, bypass=True) == 10
 
 
-def test_the_bound_of_bytes_holds_and_evictions_are_counted() -> None:
+def test_the_bound_of_bytes_holds_and_evictions_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accel.lookup.engine.CHUNKS_SIZE_BYTES_MAX", 3000)
     store = store_of([object_of([[100] * 10] * 20)])
-    with settled(store, line_image([0], end=-1), chunk_size_bytes_max=3000) as one:
+    with settled(store, line_image([0], end=-1)) as one:
         assert len(polled(one, 1)) == 200
         chunks = one.stats().caches["chunks"]
     assert 0 < chunks.size_bytes <= chunks.size_bytes_max == 3000
@@ -161,11 +161,12 @@ def test_blocks_of_an_object_that_is_not_listed_any_more_are_not_served() -> Non
         assert list(one.read(STREAM, 3, max_bytes=1)) == []
 
 
-def test_blocks_of_a_restored_catalog_are_read_again() -> None:
+def test_blocks_of_a_restored_catalog_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a restored catalog an id may be of another object; these two even have the same sizes."""
+    monkeypatch.setattr("accel.lookup.engine.BLOCK_INDEXES_SIZE_BYTES_MAX", 1)
     store = store_of([object_of([[100] * 10])])
     source = StaticImages(replace(line_image([0], end=-1), version=VersionVector({"a": 1})))
-    with settled(store, source, block_index_size_bytes_max=1) as one:
+    with settled(store, source) as one:
         assert next(one.read(STREAM, 3, max_bytes=1)).payload == b"x" * 100
         store.put(LAYOUT.object_key(0), object_of([[100] * 10], fill=b"y"))
         source.push(replace(line_image([0], end=-1), version=VersionVector({"a": 1}, "restored")))
@@ -247,10 +248,11 @@ def test_a_block_whose_rest_is_too_short_after_all_is_followed_by_the_next_one()
         assert [batch.base_offset for batch in one.read(STREAM, 2, max_bytes=6000)] == list(range(2, 10))
 
 
-def test_a_read_in_many_threads_is_what_one_thread_reads() -> None:
+def test_a_read_in_many_threads_is_what_one_thread_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accel.lookup.engine.CHUNKS_SIZE_BYTES_MAX", 4000)
     bodies = [object_of([[100] * 30] * 4, 120 * number) for number in range(3)]
     image = line_image([0, 1, 2], end=-1)
-    with accelerator(store_of(bodies), image, chunk_size_bytes_max=4000) as one, ThreadPoolExecutor(16) as pool:
+    with accelerator(store_of(bodies), image) as one, ThreadPoolExecutor(16) as pool:
         expected = list(one.read(STREAM, 0))
         outcomes = list(pool.map(lambda _: polled(one, 700), range(16)))
     assert all(outcome == expected for outcome in outcomes)
