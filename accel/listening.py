@@ -52,8 +52,8 @@ class BoundedHttp(HttpToolsProtocol):
     """One connection, with bounds for the heads of its requests. Threads: the event loop of its server.
 
     Attributes:
-        head_seconds: the time limit of a head; each server has its own subclass with this value.
-        connections_max: limit of open connections, likewise.
+        head_seconds: the time limit of a head.
+        connections_max: limit of open connections; each server has its own subclass with this value.
         noted_at: when that was last logged, likewise.
         since: when it began, or its last answer ended, by the loop's clock.
     """
@@ -150,20 +150,17 @@ class Server(uvicorn.Server):
         self.should_exit, self.force_exit = True, self.should_exit
 
 
-def listening_config(
-    app: Any, connections_max: int, *, head_seconds: float = HEAD_SECONDS, **options: Any
-) -> uvicorn.Config:
+def listening_config(app: Any, connections_max: int, **options: Any) -> uvicorn.Config:
     """Return the configuration by which uvicorn serves an application here.
 
     Args:
         app: an ASGI application.
         connections_max: limit of open connections; lower if the process may not open twice as many files.
-        head_seconds: the time limit of the head of a request.
         options: further options of `uvicorn.Config`.
     """
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     files = BACKLOG_MAX * 12 if files == resource.RLIM_INFINITY else files
-    bounds = {"head_seconds": head_seconds, "connections_max": min(connections_max, files // 2)}
+    bounds = {"connections_max": min(connections_max, files // 2)}
     return uvicorn.Config(
         app,
         http=type("BoundedHttp", (BoundedHttp,), bounds),

@@ -23,6 +23,7 @@ from accel.server.operations import BINARY, Asked, Operation, json_response
 from accel.server.problems import Problem, Refused, problem_of
 from accel.server.sidecar import Sidecar
 from loaders.format import RecordBatch
+from loaders.settings import MIB
 
 Whole = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 End = Annotated[int, Meta(ge=-1, le=2**63 - 1)]
@@ -138,6 +139,18 @@ class Places(Struct, frozen=True):
     places: list[Place]
 
 
+OBJECTS_MAX: Final = 10_000
+"""The limit of one lookup."""
+
+BATCH_MAX: Final = 10_000
+"""Lookups of one batch."""
+
+BATCH_OBJECTS_MAX: Final = 100_000
+"""The limits of all lookups of a batch together."""
+
+RECORDS_BYTES_MAX: Final = 64 * MIB
+"""Payload of one answer with records."""
+
 PLACES_OBJECTS: Final = 64
 """The maximum number of objects in one answer with places."""
 
@@ -187,12 +200,10 @@ def _told(sidecar: Sidecar, answer: Answer) -> Objects:
     return Objects(stream_id, version, ending, *reached, found, answer.rounds, answer.objects_opened)
 
 
-def _check_limit(sidecar: Sidecar, limit: int) -> None:
-    most = sidecar.settings.objects_max
-    if limit > most:
-        raise Refused(
-            "InvalidRequest", 400, "The request makes no sense.", f"expected a limit of at most {most}, found {limit}"
-        )
+def _check_limit(limit: int) -> None:
+    if limit > OBJECTS_MAX:
+        found = f"expected a limit of at most {OBJECTS_MAX}, found {limit}"
+        raise Refused("InvalidRequest", 400, "The request makes no sense.", found)
 
 
 async def find_objects(sidecar: Sidecar, asked: Asked) -> Response:
@@ -200,7 +211,7 @@ async def find_objects(sidecar: Sidecar, asked: Asked) -> Response:
     if (unchanged := _unchanged(sidecar, asked)) is not None:
         return unchanged
     query: ObjectsQuery = asked.query
-    _check_limit(sidecar, query.limit)
+    _check_limit(query.limit)
     answer = await sidecar.accelerator.get_objects(
         query.stream_id,
         query.start,
@@ -217,14 +228,13 @@ async def find_objects(sidecar: Sidecar, asked: Asked) -> Response:
 async def find_many(sidecar: Sidecar, asked: Asked) -> Response:
     """`POST /v1/objects:batch`."""
     batch: Batch = asked.body
-    most = sidecar.settings.batch_max
-    if len(batch.lookups) > most:
-        found = f"expected at most {most} lookups in a batch, found {len(batch.lookups)}"
+    if len(batch.lookups) > BATCH_MAX:
+        found = f"expected at most {BATCH_MAX} lookups in a batch, found {len(batch.lookups)}"
         raise Refused("InvalidRequest", 400, "The request makes no sense.", found)
     limits = [each.limit for each in batch.lookups]
-    _check_limit(sidecar, max(limits, default=0))
-    if sum(limits) > sidecar.settings.batch_objects_max:
-        found = f"expected limits of at most {sidecar.settings.batch_objects_max} together, found {sum(limits)}"
+    _check_limit(max(limits, default=0))
+    if sum(limits) > BATCH_OBJECTS_MAX:
+        found = f"expected limits of at most {BATCH_OBJECTS_MAX} together, found {sum(limits)}"
         raise Refused("InvalidRequest", 400, "The request makes no sense.", found)
     requests = [Request(each.stream_id, each.start, each.end, each.limit) for each in batch.lookups]
     outcomes = await sidecar.accelerator.get_objects_many(requests, deadline_seconds=batch.deadline_seconds)
@@ -238,7 +248,7 @@ async def find_many(sidecar: Sidecar, asked: Asked) -> Response:
 async def explain(sidecar: Sidecar, asked: Asked) -> Response:
     """`GET /v1/explain`."""
     query: ObjectsQuery = asked.query
-    _check_limit(sidecar, query.limit)
+    _check_limit(query.limit)
     explanation = await sidecar.accelerator.explain(
         query.stream_id,
         query.start,
@@ -252,7 +262,7 @@ async def explain(sidecar: Sidecar, asked: Asked) -> Response:
 
 async def read_records(sidecar: Sidecar, asked: Asked) -> Response:
     """`GET /v1/records`: reads the first batch before the answer begins, so that an error is still a problem."""
-    query = _checked_records(sidecar, asked)
+    query = _checked_records(asked)
     reading = sidecar.accelerator.read(query.stream_id, query.start, query.end, max_bytes=query.max_bytes)
     try:
         first = await anext(reading, None)
@@ -280,7 +290,7 @@ async def _streamed(reading: AsyncReading, first: RecordBatch) -> AsyncIterator[
 
 async def find_places(sidecar: Sidecar, asked: Asked) -> Response:
     """`GET /v1/records/places`: does the lookup on the event loop, and opens the objects in a thread."""
-    query = _checked_records(sidecar, asked)
+    query = _checked_records(asked)
     accelerator = sidecar.accelerator
     answer = await accelerator.get_objects(query.stream_id, query.start, query.end, PLACES_OBJECTS)
     found = await sidecar.in_thread(accelerator.places, answer, max_bytes=query.max_bytes)
@@ -296,11 +306,10 @@ async def find_places(sidecar: Sidecar, asked: Asked) -> Response:
     return json_response(Places(query.stream_id, version, reached, end, ending, places))
 
 
-def _checked_records(sidecar: Sidecar, asked: Asked) -> RecordsQuery:
+def _checked_records(asked: Asked) -> RecordsQuery:
     query: RecordsQuery = asked.query
-    most = sidecar.settings.records_bytes_max
-    if query.max_bytes > most:
-        found = f"expected max_bytes of at most {most}, found {query.max_bytes}"
+    if query.max_bytes > RECORDS_BYTES_MAX:
+        found = f"expected max_bytes of at most {RECORDS_BYTES_MAX}, found {query.max_bytes}"
         raise Refused("InvalidRequest", 400, "The request makes no sense.", found)
     return query
 

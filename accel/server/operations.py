@@ -20,9 +20,13 @@ from starlette.routing import Route
 
 from accel.server.problems import Problem, Refused
 from accel.server.sidecar import Sidecar
+from loaders.settings import MIB
 
 JSON: Final = "application/json"
 BINARY: Final = "application/octet-stream"
+
+BODY_BYTES_MAX: Final = 4 * MIB
+"""Of a request."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -94,7 +98,7 @@ def _endpoint(operation: Operation, sidecar: Sidecar) -> Callable[[Request], Awa
         started_seconds, status = timer(), 499
         try:
             query = _query(operation.query, request)
-            body = await _body(operation.body, request, sidecar.settings.body_bytes_max)
+            body = await _body(operation.body, request, BODY_BYTES_MAX)
             response = await operation.answer(sidecar, Asked(query, body, request.path_params, request.headers))
             status = response.status_code
         except Exception as error:

@@ -1,6 +1,6 @@
 """Runs a sidecar's application in this process: uvicorn with bounds, TLS, a log, and an end that drains.
 
-On SIGTERM or Ctrl-C it accepts no more connections, lets requests continue for `drain_seconds`, and closes the sidecar.
+On SIGTERM or Ctrl-C it accepts no more connections, lets requests continue for 2 seconds, and closes the sidecar.
 On a terminal the log is lines of text, elsewhere one JSON object a line, as collectors of logs expect. Neither contains
 a header, a body or a query of a request.
 """
@@ -12,12 +12,16 @@ import ssl
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from accel.errors import InvalidArgument
 from accel.listening import Server, listening_config
 from accel.rendering import LogForm, log_lines
 from accel.server.guard import App
 from accel.server.settings import SidecarSettings
+
+DRAIN_SECONDS: Final = 2
+"""How long requests may continue after the process is stopped; `accel serve` ends 3.5 s after SIGTERM at the latest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +60,10 @@ def make_server(app: App, settings: SidecarSettings, tls: Tls | None = None) -> 
     config = listening_config(
         app,
         settings.connections_max,
-        head_seconds=settings.head_seconds,
         host=settings.host,
         port=settings.port,
         lifespan="on",
-        timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),
+        timeout_graceful_shutdown=DRAIN_SECONDS,
         ssl_certfile=None if tls is None else tls.certificate,
         ssl_keyfile=None if tls is None else tls.key,
     )

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from accel.errors import InvalidArgument
-from accel.settings import HEAD_SECONDS, LISTENING_CONNECTIONS_MAX, checked_secret
-from loaders.settings import MIB, check_settings
+from accel.settings import LISTENING_CONNECTIONS_MAX, checked_secret
+from loaders.settings import check_settings
 
 DEFAULT_PORT: Final = 8480
 
@@ -31,22 +31,9 @@ class SidecarSettings:
         connections_max: connections at one time; fewer if the process may not open that many files. A further one ends
             the connection that has longest had no request.
         requests_max: requests below /v1 under way at one time; further ones get 429.
-        body_bytes_max: of a request.
-        batch_max: lookups of one batch.
-        batch_objects_max: the limits of all lookups of a batch together.
-        objects_max: the limit of one lookup.
-        records_bytes_max: payload of one answer with records.
         request_seconds: how long a request may take; then it gets 504.
-        head_seconds: within which its line and headers must arrive; then the connection is closed.
-        history_threads: requests about histories, and openings for places, at one time.
-        drain_seconds: how long requests may continue after the process is stopped; `accel serve` ends 3.5 s after
-            SIGTERM at the latest.
         currency: of the prices that the console shows.
         per_thousand_reads: price of a thousand GETs; that of S3 Standard in us-east-1.
-        per_thousand_writes: of a thousand PUTs or listings; likewise.
-        slow_request_seconds: while a request to the store has taken longer than this, the sidecar reports that it is
-            degraded.
-        open_retry_seconds: pause before opening the store is retried; at most ten times as long later.
 
     Raises:
         ValueError: a number of 0 or below.
@@ -60,20 +47,9 @@ class SidecarSettings:
     allowed_hosts: frozenset[str] = frozenset()
     connections_max: int = LISTENING_CONNECTIONS_MAX
     requests_max: int = 256
-    body_bytes_max: int = 4 * MIB
-    batch_max: int = 10_000
-    batch_objects_max: int = 100_000
-    objects_max: int = 10_000
-    records_bytes_max: int = 64 * MIB
     request_seconds: float = 30.0
-    head_seconds: float = HEAD_SECONDS
-    history_threads: int = 16
-    drain_seconds: float = 2.0
-    slow_request_seconds: float = 5.0
-    open_retry_seconds: float = 1.0
     currency: str = "USD"
     per_thousand_reads: float = 0.0004
-    per_thousand_writes: float = 0.005
 
     def __post_init__(self) -> None:
         check_settings(self, least={"port": 0})

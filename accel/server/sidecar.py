@@ -8,7 +8,7 @@ what is loaded:
     | starting  | no image was loaded yet                                                  | 503     |
     | ready     | an image is loaded, and the last requests to store and source succeeded  | 200     |
     | degraded  | the store or the source of images fails, or a request to the store takes | 200     |
-    |           | more than `slow_request_seconds`; answers come from memory               |         |
+    |           | more than 5 s; answers come from memory                                  |         |
     | stale     | the image is too old to be used; lookups fail with `ImageTooOld`         | 503     |
 
 It recovers by itself: each readiness request, like a lookup, queries the source for a newer image if one is due, and
@@ -51,8 +51,17 @@ T = TypeVar("T")
 KEYS_KEPT_MAX: Final = 65_536
 """Limit of object keys kept as text; 150 bytes each."""
 
+THREADS: Final = 16
+"""Requests about histories, and openings for places, at one time."""
+
+SLOW_REQUEST_SECONDS: Final = 5.0
+"""While a request to the store has taken longer than this, the sidecar reports that it is degraded."""
+
+OPEN_RETRY_SECONDS: Final = 1.0
+"""Pause before opening the store is retried."""
+
 RETRIES_GROW_TO: Final = 10
-"""The longest pause between tries to open the store, in multiples of `open_retry_seconds`."""
+"""The longest pause between tries to open the store, in multiples of `OPEN_RETRY_SECONDS`."""
 
 
 class State(StrEnum):
@@ -108,7 +117,7 @@ class Sidecar:
         self._opened: AsyncReadAccelerator | None = None  # perhaps not ready yet
         self._accelerator: AsyncReadAccelerator | None = None
         self._failed: BaseException | None = None
-        self._threads = Threads(self.settings.history_threads, "accel-sidecar")
+        self._threads = Threads(THREADS, "accel-sidecar")
         self._opening: asyncio.Task[None] | None = None
         self._seconds: dict[tuple[str, int], Histogram] = {}
         self.key_of: Callable[[int], str] = str
@@ -181,7 +190,7 @@ class Sidecar:
             reasons.append("the last request to the source of images failed")
         if self.store.is_failing:
             reasons.append("at the last request the store was unavailable, or did not accept the credentials")
-        if (seconds := self.store.oldest_request_seconds()) > self.settings.slow_request_seconds:
+        if (seconds := self.store.oldest_request_seconds()) > SLOW_REQUEST_SECONDS:
             reasons.append(f"a request to the store has taken {seconds:.0f} s so far")
         return Readiness(State.DEGRADED if reasons else State.READY, reasons)
 
@@ -214,7 +223,7 @@ class Sidecar:
         yield from AccelCollector(self._accelerator, self.store, caches, clock=clock).collect()
 
     async def _keep_opening(self) -> None:
-        pause_seconds = most = self.settings.open_retry_seconds
+        pause_seconds = most = OPEN_RETRY_SECONDS
         most *= RETRIES_GROW_TO
         while True:
             try:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 
@@ -107,13 +108,14 @@ async def serving(
     """An application, opened as a server opens it."""
     counted = store if isinstance(store, CountingStore) else CountingStore(store, timer)
     lookups = Settings(hedge_percent=0, parallel_loads=4)
-    chosen = SidecarSettings(**{"token": TOKEN, "open_retry_seconds": 0.01, **settings})
+    chosen = SidecarSettings(**{"token": TOKEN, **settings})
     sidecar = Sidecar(counted, chosen, images=images, lookups=lookups)
     app = sidecar_app(sidecar)
-    async with _started(app):
-        if is_opened:
-            await sidecar.wait_opened()
-        yield app, sidecar
+    with patch("accel.server.sidecar.OPEN_RETRY_SECONDS", 0.01):
+        async with _started(app):
+            if is_opened:
+                await sidecar.wait_opened()
+            yield app, sidecar
 
 
 @asynccontextmanager

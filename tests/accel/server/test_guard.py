@@ -96,7 +96,11 @@ def test_every_answer_keeps_browsers_from_guessing_and_framing() -> None:
     run(work)
 
 
-def test_bodies_and_batches_are_bounded_and_of_one_type() -> None:
+def test_bodies_and_batches_are_bounded_and_of_one_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accel.server.lookups.BATCH_MAX", 2)
+    monkeypatch.setattr("accel.server.lookups.BATCH_OBJECTS_MAX", 10)
+    monkeypatch.setattr("accel.server.lookups.OBJECTS_MAX", 8)
+    monkeypatch.setattr("accel.server.operations.BODY_BYTES_MAX", 1000)
     lookup = {"stream_id": STREAM, "start": 0}
 
     async def work(app: App, _: Sidecar) -> None:
@@ -109,7 +113,7 @@ def test_bodies_and_batches_are_bounded_and_of_one_type() -> None:
         assert (await ask(app, "/v1/objects:batch", "POST", b"{}", typed)).status == 415
         assert (await post(app, "/v1/objects:batch", {"lookups": [lookup]})).status == 200
 
-    run(work, batch_max=2, batch_objects_max=10, objects_max=8, body_bytes_max=1000)
+    run(work)
 
 
 class HeldStore(MemoryStore):
@@ -235,7 +239,7 @@ def test_a_server_has_the_bounds_of_the_settings() -> None:
     async def nothing(*_: Any) -> None:
         return
 
-    config = make_server(nothing, SidecarSettings(connections_max=7, drain_seconds=3.0)).config
-    assert (config.timeout_graceful_shutdown, config.host) == (3, "127.0.0.1")
+    config = make_server(nothing, SidecarSettings(connections_max=7)).config
+    assert (config.timeout_graceful_shutdown, config.host) == (2, "127.0.0.1")
     assert not config.access_log
     assert not config.server_header

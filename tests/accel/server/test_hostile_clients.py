@@ -88,8 +88,9 @@ def wait_closed(one: socket.socket) -> None:
         pass
 
 
-def test_a_connection_without_a_whole_request_ends() -> None:
-    with served(filled(1), head_seconds=0.2) as one:
+def test_a_connection_without_a_whole_request_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accel.listening.BoundedHttp.head_seconds", 0.2)
+    with served(filled(1)) as one:
         for start in (b"", b"GET / HTTP/1.1\r\nX: y"):
             with connected(one.port) as waiting:
                 waiting.sendall(start)

@@ -85,10 +85,11 @@ def served(store: ObjectStore, tls: Tls | None = None, **chosen: Any) -> Iterato
         one.thread.join(60)
 
 
-def test_a_request_that_is_under_way_is_answered_when_the_sidecar_ends() -> None:
+def test_a_request_that_is_under_way_is_answered_when_the_sidecar_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accel.server.serving.DRAIN_SECONDS", 60)
     store = HeldStore(filled(2))
     replies: list[tuple[int, bytes]] = []
-    with served(store, drain_seconds=60.0) as one:
+    with served(store) as one:
         asking = threading.Thread(
             target=lambda: replies.append(one.get(f"/v1/objects?stream_id={STREAM}&start=0&end=100"))
         )
