@@ -81,12 +81,6 @@ class Story:
             self.written.append(payload)
 
 
-def made() -> World:
-    world = World(MemoryStore())
-    world.create()
-    return world
-
-
 def check(world: World, story: Story) -> None:
     """A new session recovers the stream and writes on; then everything is there as often as it should be."""
     with world.process() as process:
@@ -154,7 +148,7 @@ def keys_of(store: ObjectStore) -> list[str]:
 
 
 def moments_of_a_whole_story() -> tuple[World, list[Moment]]:
-    world, story = made(), Story()
+    world, story = World().create(), Story()
     recorder = Recorder(world, story)
     run(world, recorder, story)
     check(world, story)
@@ -177,7 +171,7 @@ def test_a_process_that_dies_leaves_what_was_taken_down() -> None:
     _, moments = moments_of_a_whole_story()
     for part in (0.1, 0.5, 0.9):
         number = int(part * len(moments))
-        world, story = made(), Story()
+        world, story = World().create(), Story()
         with pytest.raises(Crash):
             run(world, CrashStore(world.store, number), story)
         assert keys_of(world.store) == keys_of(moments[number].store)

@@ -19,7 +19,8 @@ from accel.history.store import Stream, StreamStore
 from accel.streams.aio import AsyncStreamWriter
 from accel.streams.rules.routing import KeyRouter, key_position
 from accel.streams.settings import ForwardingSettings, StreamWriterSettings
-from accel.streams.shared import forwarding, segments
+from accel.streams.shared import forwarding
+from accel.streams.shared import segments as shared_segments
 from accel.streams.shared.forwarding import (
     CARRY_OUT_PATH,
     PATH,
@@ -112,14 +113,12 @@ class Network:
 @pytest.fixture(autouse=True)
 def small_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests of three events."""
-    monkeypatch.setattr(segments, "EVENTS_MAX", 3)
+    monkeypatch.setattr(shared_segments, "EVENTS_MAX", 3)
 
 
 @pytest.fixture
-def world() -> World:
-    made = World()
-    made.create(segments=4)
-    return made
+def segments() -> int:
+    return 4
 
 
 @pytest.fixture
@@ -441,8 +440,7 @@ def places_of(world: World) -> dict[bytes, tuple[int, int]]:
 
 @pytest.mark.parametrize("unit", OffsetUnit)
 def test_each_event_has_a_future_that_tells_its_place_wherever_it_went(network: Network, unit: OffsetUnit) -> None:
-    world = World()
-    world.create(segments=4, unit=unit)
+    world = World().create(segments=4, unit=unit)
     first, second = (Peer(world, node_id, network) for node_id in NODES)
     second.process.host.open_segments(NAME, ids_of("1@0", "2@0"))
     payloads = [b"%d" % at * (at + 1) for at in range(12)]
@@ -461,7 +459,7 @@ def test_each_event_has_a_future_that_tells_its_place_wherever_it_went(network: 
 def test_an_event_that_cannot_be_sent_fails_alone(
     world: World, peers: tuple[Peer, Peer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(segments, "BODY_BYTES_MAX", 10_000)
+    monkeypatch.setattr(shared_segments, "BODY_BYTES_MAX", 10_000)
     first, _ = peers
     keys = {segment_id: f"key-{at}" for at in range(60) for segment_id in [routed(first, f"key-{at}")]}
     client = ForwardingClient(["http://node-5"], SECRET, settings=SMALL, send=first.network.send)

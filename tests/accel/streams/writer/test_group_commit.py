@@ -34,9 +34,9 @@ from accel.streams.rules.routing import KeyRouter, key_position
 from accel.streams.settings import SegmentsSettings, StreamWriterSettings
 from accel.testing import Crash, CrashStore, Fault, FaultStore
 from loaders.layout import ObjectLayout
-from loaders.store import CountingStore, MemoryStore, ObjectStore
+from loaders.store import CountingStore, ObjectStore
 from loaders.store.decorated import DecoratedStore, StoreCall
-from tests.accel.streams.writer.world import CATALOG, FORMAT, NODE, World, ids_of
+from tests.accel.streams.writer.world import CATALOG, FORMAT, NODE, Process, World, ids_of
 from tests.examples import examples
 
 LONG = 20.0
@@ -80,10 +80,9 @@ class HeldStore(DecoratedStore):
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
+def world(segments: int, unit: OffsetUnit) -> Iterator[World]:
     """A bucket whose processes work beside their callers; they leave no thread behind."""
-    made = World()
-    made.create()
+    made = World().create(segments, unit)
     made.work_beside()
     yield made
     names = [thread.name for thread in threading.enumerate()]
@@ -107,24 +106,18 @@ def places(world: World) -> dict[bytes, EventPlace]:
 
 
 @pytest.mark.parametrize("unit", OffsetUnit)
-def test_a_future_gives_the_place_of_its_event_without_a_flush(unit: OffsetUnit) -> None:
-    world = World()
-    world.create(unit=unit)
-    world.work_beside()
-    with world.process() as process:
-        writer = process.writer(StreamWriterSettings(batch_events_max=3))
-        futures = {each: writer.write(each, b"key-" + each) for each in numbered(0, 50)}
-        many = [(b"many-%d" % number, b"%d" % number) for number in range(20)]
-        futures |= dict(zip([each for each, _ in many], writer.write_many(many), strict=True))
-        told = {payload: future.result(LONG) for payload, future in futures.items()}
-        assert told == places(world)
-        assert all(future.done() and future.exception() is None for future in futures.values())
+def test_a_future_gives_the_place_of_its_event_without_a_flush(world: World, process: Process) -> None:
+    writer = process.writer(StreamWriterSettings(batch_events_max=3))
+    futures = {each: writer.write(each, b"key-" + each) for each in numbered(0, 50)}
+    many = [(b"many-%d" % number, b"%d" % number) for number in range(20)]
+    futures |= dict(zip([each for each, _ in many], writer.write_many(many), strict=True))
+    told = {payload: future.result(LONG) for payload, future in futures.items()}
+    assert told == places(world)
+    assert all(future.done() and future.exception() is None for future in futures.values())
 
 
 def test_a_future_is_resolved_by_those_who_ask_for_it_where_nobody_works_beside_them() -> None:
-    world = World()
-    world.create(segments=1)
-    with world.process() as process:
+    with World().create(segments=1).process() as process:
         writer = process.writer()
         futures = [writer.write(each, b"a") for each in numbered(0, 5)]
         assert not any(each.done() for each in futures)
@@ -243,19 +236,18 @@ def test_a_flush_waits_for_what_was_written_before_it_only(world: World) -> None
         assert third.result(LONG) is not None
 
 
-def test_callbacks_are_called_once_and_one_that_fails_stops_nobody(world: World) -> None:
+def test_callbacks_are_called_once_and_one_that_fails_stops_nobody(process: Process) -> None:
     told: list[WriteFuture] = []
     both = threading.Barrier(2)
-    with world.process() as process:
-        writer = process.writer()
-        future = writer.write(b"0", b"a")
-        future.add_done_callback(lambda _: 1 / 0)
-        future.add_done_callback(told.append)
-        future.add_done_callback(lambda _: both.wait(LONG))
-        both.wait(LONG)
-        with suppress(ZeroDivisionError):
-            future.add_done_callback(lambda _: 1 / 0)  # at once, in this thread
-        assert told == [future]
+    writer = process.writer()
+    future = writer.write(b"0", b"a")
+    future.add_done_callback(lambda _: 1 / 0)
+    future.add_done_callback(told.append)
+    future.add_done_callback(lambda _: both.wait(LONG))
+    both.wait(LONG)
+    with suppress(ZeroDivisionError):
+        future.add_done_callback(lambda _: 1 / 0)  # at once, in this thread
+    assert told == [future]
 
 
 # asyncio
@@ -414,28 +406,29 @@ def settle_beside(world: World) -> list[str]:
 
 
 @pytest.mark.parametrize("is_transaction", [False, True])
-def test_an_object_of_another_system_fails_all_futures_and_all_later_calls(world: World, is_transaction: bool) -> None:
-    with world.process() as process:
-        writer = process.writer()
-        safe = writer.write(b"0", b"a")
-        safe.result(LONG)
-        theirs = settle_beside(world)
-        if is_transaction:
-            transaction = writer.begin_transaction()
-            writer.write(b"1", b"a", transaction=transaction)
+def test_an_object_of_another_system_fails_all_futures_and_all_later_calls(
+    world: World, is_transaction: bool, process: Process
+) -> None:
+    writer = process.writer()
+    safe = writer.write(b"0", b"a")
+    safe.result(LONG)
+    theirs = settle_beside(world)
+    if is_transaction:
+        transaction = writer.begin_transaction()
+        writer.write(b"1", b"a", transaction=transaction)
+        with pytest.raises(NamespaceShared):
+            writer.commit_transaction(transaction)
+    else:
+        lost = [writer.write(each, b"a") for each in numbered(1, 40)]
+        for each in lost:
             with pytest.raises(NamespaceShared):
-                writer.commit_transaction(transaction)
-        else:
-            lost = [writer.write(each, b"a") for each in numbered(1, 40)]
-            for each in lost:
-                with pytest.raises(NamespaceShared):
-                    each.result(LONG)
-        for call in (process.host.flush, lambda: writer.write(b"x", b"a"), writer.flush):
-            if is_transaction and call == writer.flush:
-                continue  # nothing of this writer waits
-            with pytest.raises(NamespaceShared, match="did not write: it has no mark"):
-                call()
-        assert safe.result() is not None
+                each.result(LONG)
+    for call in (process.host.flush, lambda: writer.write(b"x", b"a"), writer.flush):
+        if is_transaction and call == writer.flush:
+            continue  # nothing of this writer waits
+        with pytest.raises(NamespaceShared, match="did not write: it has no mark"):
+            call()
+    assert safe.result() is not None
     assert {world.store.get(key).body for key in theirs} == {STRANGE}
     assert world.payloads() == [b"0"]
 
@@ -455,8 +448,7 @@ def test_an_object_of_another_system_fails_the_awaited_writes(world: World) -> N
 
 
 def test_an_object_of_another_system_ends_a_session_that_uploads_in_its_callers_thread() -> None:
-    world = World()
-    world.create()
+    world = World().create()
     with world.process() as process:
         writer = process.writer()
         writer.write(b"0", b"a")
@@ -519,20 +511,19 @@ def test_threads_that_wait_for_room_go_on_when_there_is_some(world: World) -> No
     assert sorted(map(int, world.payloads())) == list(range(160))
 
 
-def test_a_sealed_stream_fails_what_was_written_and_the_writer_can_be_closed(world: World) -> None:
-    with world.process() as process:
-        writer = process.writer()
-        writer.write(b"0", b"a").result(LONG)
-        process.stream().seal()
-        late = writer.write(b"1", b"a")
-        with pytest.raises(IllegalState, match="sealed"):
-            late.result(LONG)
-        with pytest.raises(IllegalState, match="sealed"):
-            writer.write(b"2", b"a").result(LONG)
-        with suppress(IllegalState):
-            writer.flush()
-        writer.close()
-        process.host.close()
+def test_a_sealed_stream_fails_what_was_written_and_the_writer_can_be_closed(world: World, process: Process) -> None:
+    writer = process.writer()
+    writer.write(b"0", b"a").result(LONG)
+    process.stream().seal()
+    late = writer.write(b"1", b"a")
+    with pytest.raises(IllegalState, match="sealed"):
+        late.result(LONG)
+    with pytest.raises(IllegalState, match="sealed"):
+        writer.write(b"2", b"a").result(LONG)
+    with suppress(IllegalState):
+        writer.flush()
+    writer.close()
+    process.host.close()
     assert world.payloads() == [b"0"]
 
 
@@ -558,8 +549,8 @@ def test_a_host_that_stops_fails_what_is_not_durable(world: World) -> None:
 # Scaling, and transactions, beside uploads
 
 
-def test_keys_stay_in_order_through_scales_while_threads_write(world: World) -> None:
-    with world.process() as process, ThreadPoolExecutor(4) as threads:
+def test_keys_stay_in_order_through_scales_while_threads_write(world: World, process: Process) -> None:
+    with ThreadPoolExecutor(4) as threads:
         writer = process.writer(StreamWriterSettings(batch_events_max=7))
         stop = threading.Event()
 
@@ -593,19 +584,18 @@ def test_keys_stay_in_order_through_scales_while_threads_write(world: World) -> 
     world.check_times()
 
 
-def test_the_future_of_a_transaction_says_that_it_is_committed_or_why_not(world: World) -> None:
-    with world.process() as process:
-        writer = process.writer()
-        kept, gone = writer.begin_transaction(), writer.begin_transaction()
-        first = writer.write(b"0", b"a", transaction=kept)
-        assert writer.write_many([(b"1", b"b")], transaction=kept) == [first]
-        aborted = writer.write(b"2", b"a", transaction=gone)
-        assert not first.done()
-        writer.commit_transaction(kept)
-        writer.abort_transaction(gone)
-        assert first.result() is None
-        with pytest.raises(IllegalState, match="aborted"):
-            aborted.result()
+def test_the_future_of_a_transaction_says_that_it_is_committed_or_why_not(world: World, process: Process) -> None:
+    writer = process.writer()
+    kept, gone = writer.begin_transaction(), writer.begin_transaction()
+    first = writer.write(b"0", b"a", transaction=kept)
+    assert writer.write_many([(b"1", b"b")], transaction=kept) == [first]
+    aborted = writer.write(b"2", b"a", transaction=gone)
+    assert not first.done()
+    writer.commit_transaction(kept)
+    writer.abort_transaction(gone)
+    assert first.result() is None
+    with pytest.raises(IllegalState, match="aborted"):
+        aborted.result()
     assert sorted(world.payloads()) == [b"0", b"1"]
 
 
@@ -624,10 +614,8 @@ def check_order(world: World) -> None:
 
 @pytest.mark.parametrize("seed", range(examples(10)))
 def test_with_any_faults_each_event_is_there_once_in_order_and_each_future_tells_its_place(
-    seed: int, monkeypatch: pytest.MonkeyPatch
+    world: World, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = World()
-    world.create()
     world.work_beside()
     broken = FaultStore(world.store, rng=random.Random(seed), probabilities=dict.fromkeys(Fault, 0.03))
     passing = [None] * 100_000
@@ -665,8 +653,7 @@ def test_nothing_acknowledged_is_lost_wherever_a_process_dies_beside_its_callers
         return futures
 
     def made() -> World:
-        fresh = World(MemoryStore())
-        fresh.create()
+        fresh = World().create()
         fresh.work_beside()
         return fresh
 

@@ -26,13 +26,6 @@ LEASE_SECONDS = 60.0
 LONGEST_SECONDS = 24 * 3600.0
 
 
-@pytest.fixture
-def world() -> World:
-    made = World()
-    made.create()
-    return made
-
-
 def status(world: World, transaction: UUID) -> TransactionStatus:
     return world.asking().transactions.status(transaction)
 
@@ -50,9 +43,9 @@ def act_once(writer: StreamWriter, name: str, transaction: UUID) -> None:
 
 
 @pytest.mark.parametrize("name", ["write", "flush", "another transaction", "look"])
-def test_a_transaction_of_a_writer_that_works_outlives_its_lease(world: World, name: str) -> None:
+def test_a_transaction_of_a_writer_that_works_outlives_its_lease(world: World, name: str, process: Process) -> None:
     """Without threads the calls of the writer renew; others look for expired transactions all the time."""
-    with world.process() as process, world.process(node_id=NODE + 1) as other, process.writer(LOOKING) as writer:
+    with world.process(node_id=NODE + 1) as other, process.writer(LOOKING) as writer:
         transaction = writer.begin_transaction()
         writer.write(b"first", b"key", transaction=transaction)
         for _ in range(20):
@@ -64,9 +57,9 @@ def test_a_transaction_of_a_writer_that_works_outlives_its_lease(world: World, n
     assert world.payloads() == [b"first"] + [b"more"] * 20 * (name == "write")
 
 
-def test_a_look_of_a_writer_does_not_end_transactions_of_writers_of_its_process(world: World) -> None:
+def test_a_look_of_a_writer_does_not_end_transactions_of_writers_of_its_process(world: World, process: Process) -> None:
     """All time goes by in one step, before any thread could renew."""
-    with world.process() as process, process.writer(LOOKING) as idle, process.writer(LOOKING) as other:
+    with process.writer(LOOKING) as idle, process.writer(LOOKING) as other:
         transaction = idle.begin_transaction()
         world.seconds += 10 * LEASE_SECONDS
         other.write(b"x", b"key")
@@ -110,8 +103,8 @@ def test_leases_are_renewed_by_a_thread_while_the_writer_is_idle(world: World) -
         leases.stop()
 
 
-def test_no_lease_is_renewed_beyond_the_longest_life(world: World) -> None:
-    with world.process() as process, process.writer(LOOKING) as writer:
+def test_no_lease_is_renewed_beyond_the_longest_life(world: World, process: Process) -> None:
+    with process.writer(LOOKING) as writer:
         transaction = writer.begin_transaction()
         begun = world.seconds
         while world.seconds < begun + LONGEST_SECONDS + 1:
@@ -149,16 +142,15 @@ def test_transactions_of_a_dead_writer_end_within_minutes_of_what_others_do(worl
     assert world.transaction_keys() == []
 
 
-def test_a_writer_that_is_gone_keeps_nothing_alive(world: World) -> None:
-    with world.process() as process:
-        writer = process.writer()
-        transaction = writer.begin_transaction(lease_ms=1000)
-        del writer
-        gc.collect()
-        with process.writer(LOOKING) as other:
-            world.seconds += 61
-            other.flush()
-        assert status(world, transaction) is TransactionStatus.ABORTED
+def test_a_writer_that_is_gone_keeps_nothing_alive(world: World, process: Process) -> None:
+    writer = process.writer()
+    transaction = writer.begin_transaction(lease_ms=1000)
+    del writer
+    gc.collect()
+    with process.writer(LOOKING) as other:
+        world.seconds += 61
+        other.flush()
+    assert status(world, transaction) is TransactionStatus.ABORTED
 
 
 class Counted(DecoratedStore):
@@ -206,8 +198,8 @@ def test_to_abort_or_commit_one_transaction_costs_the_same_beside_others(world: 
     assert costs[-1][0] <= 20
 
 
-def test_the_abort_of_the_last_transaction_of_an_older_epoch_drops_its_table(world: World) -> None:
-    with world.process() as process, process.writer() as writer:
+def test_the_abort_of_the_last_transaction_of_an_older_epoch_drops_its_table(process: Process) -> None:
+    with process.writer() as writer:
         first, last = writer.begin_transaction(), writer.begin_transaction()
         stream = process.stream()
         stream.split(ids_of("0@0")[0])

@@ -36,38 +36,34 @@ def unneeded(store: ObjectStore, unique_id: UUID) -> list[str]:
     return [info.key for info in found if str(unique_id) in info.key or "accel/transactions/" in info.key]
 
 
-def test_data_of_a_transaction_that_comes_after_the_end_of_its_stream_is_deleted() -> None:
-    world = World()
-    world.create()
-    with world.process() as process:
-        stream = process.stream()
-        unique_id = stream.unique_id
-        transaction = stream.transactions.begin()
-        stream.seal()
-        process.streams.delete_stream(*NAME)
-        process.host.keep_transaction(TransactionName(unique_id, transaction), EVENTS)
-        assert len(unneeded(world.store, unique_id)) == 1
-        assert process.streams.recover().is_whole
+def test_data_of_a_transaction_that_comes_after_the_end_of_its_stream_is_deleted(
+    world: World, process: Process
+) -> None:
+    stream = process.stream()
+    unique_id = stream.unique_id
+    transaction = stream.transactions.begin()
+    stream.seal()
+    process.streams.delete_stream(*NAME)
+    process.host.keep_transaction(TransactionName(unique_id, transaction), EVENTS)
+    assert len(unneeded(world.store, unique_id)) == 1
+    assert process.streams.recover().is_whole
     assert unneeded(world.store, unique_id) == []
 
 
-def test_data_of_an_ended_transaction_is_deleted_and_that_of_others_stays() -> None:
-    world = World()
-    world.create()
-    with world.process() as process:
-        stream = process.stream()
-        opened, decided, ended, dropped = (stream.transactions.begin() for _ in range(4))
-        for each in (opened, decided, ended, dropped):
-            process.host.keep_transaction(TransactionName(stream.unique_id, each), EVENTS)
-        stream.transactions.seal(decided, commit=True)
-        body = world.store.get(transaction_key(stream.unique_id, ended)).body
-        for each in (ended, dropped):
-            stream.transactions.abort(each)
-            world.store.put(transaction_key(stream.unique_id, each), body)  # late
-        asking = StreamStore.open(world.store, system=world.system)
-        assert asking.recover().is_whole
-        expected = sorted(transaction_key(stream.unique_id, each) for each in (opened, decided))
-        assert world.transaction_keys() == expected
+def test_data_of_an_ended_transaction_is_deleted_and_that_of_others_stays(world: World, process: Process) -> None:
+    stream = process.stream()
+    opened, decided, ended, dropped = (stream.transactions.begin() for _ in range(4))
+    for each in (opened, decided, ended, dropped):
+        process.host.keep_transaction(TransactionName(stream.unique_id, each), EVENTS)
+    stream.transactions.seal(decided, commit=True)
+    body = world.store.get(transaction_key(stream.unique_id, ended)).body
+    for each in (ended, dropped):
+        stream.transactions.abort(each)
+        world.store.put(transaction_key(stream.unique_id, each), body)  # late
+    asking = StreamStore.open(world.store, system=world.system)
+    assert asking.recover().is_whole
+    expected = sorted(transaction_key(stream.unique_id, each) for each in (opened, decided))
+    assert world.transaction_keys() == expected
 
 
 @pytest.mark.parametrize("act", ["create", "delete"])
@@ -114,19 +110,16 @@ def lose(store: ObjectStore, part: str) -> None:
         "/listed%2Forders%2F{}",
     ],
 )
-def test_what_is_missing_by_damage_is_not_taken_for_an_end(part: str) -> None:
-    world = World()
-    world.create()
-    with world.process() as process:
-        stream = process.stream()
-        transaction = stream.transactions.begin()
-        process.host.keep_transaction(TransactionName(stream.unique_id, transaction), EVENTS)
-        stream.transactions.seal(transaction, commit=True)
-        before = world.transaction_keys()
-        scope = process.streams._names._scope(NAME[0]).unique_id
-        lose(world.store, part.format(stream.unique_id, scope=scope))
-        with suppress(AccelError):
-            StreamStore.open(world.store, system=world.system).recover()
+def test_what_is_missing_by_damage_is_not_taken_for_an_end(world: World, process: Process, part: str) -> None:
+    stream = process.stream()
+    transaction = stream.transactions.begin()
+    process.host.keep_transaction(TransactionName(stream.unique_id, transaction), EVENTS)
+    stream.transactions.seal(transaction, commit=True)
+    before = world.transaction_keys()
+    scope = process.streams._names._scope(NAME[0]).unique_id
+    lose(world.store, part.format(stream.unique_id, scope=scope))
+    with suppress(AccelError):
+        StreamStore.open(world.store, system=world.system).recover()
     assert world.transaction_keys() == before
 
 
@@ -147,65 +140,58 @@ def write_some(world: World, process: Process) -> None:
             process.host.flush()
 
 
-def test_what_comes_late_to_the_time_index_of_a_deleted_segment_is_deleted_and_that_of_others_stays() -> None:
-    world = World()
-    world.create()
-    with world.process() as process:
-        stream = process.stream()
-        write_some(world, process)
-        stream.scale(ids_of("0@0"), [(0.0, 0.5)])
-        write_some(world, process)
-        before = time_keys(world)
-        stream.truncate(dict.fromkeys(stream.active_segments().ids.tolist(), 1))
-        after = time_keys(world)
-        gone = before.keys() - after.keys()
-        assert len(gone) > 1
-        for key in gone:
-            world.store.put(key, before[key])  # late
-        assert StreamStore.open(world.store, system=world.system).recover().is_whole
-        assert time_keys(world) == after
-        process.streams.create_stream(NAME[0], "other")
-        stream.seal()
-        process.streams.delete_stream(*NAME)
-        assert time_keys(world) == {}
-        world.store.put(min(gone), before[min(gone)])
-        world.store.put(f"{TIMES_PREFIX}7/x", b"not ours")
-        assert process.streams.recover().is_whole
-        assert time_keys(world) == {f"{TIMES_PREFIX}7/x": b"not ours"}
+def test_what_comes_late_to_the_time_index_of_a_deleted_segment_is_deleted_and_that_of_others_stays(
+    world: World, process: Process
+) -> None:
+    stream = process.stream()
+    write_some(world, process)
+    stream.scale(ids_of("0@0"), [(0.0, 0.5)])
+    write_some(world, process)
+    before = time_keys(world)
+    stream.truncate(dict.fromkeys(stream.active_segments().ids.tolist(), 1))
+    after = time_keys(world)
+    gone = before.keys() - after.keys()
+    assert len(gone) > 1
+    for key in gone:
+        world.store.put(key, before[key])  # late
+    assert StreamStore.open(world.store, system=world.system).recover().is_whole
+    assert time_keys(world) == after
+    process.streams.create_stream(NAME[0], "other")
+    stream.seal()
+    process.streams.delete_stream(*NAME)
+    assert time_keys(world) == {}
+    world.store.put(min(gone), before[min(gone)])
+    world.store.put(f"{TIMES_PREFIX}7/x", b"not ours")
+    assert process.streams.recover().is_whole
+    assert time_keys(world) == {f"{TIMES_PREFIX}7/x": b"not ours"}
 
 
 def test_segments_of_a_truncation_under_way_keep_their_time_indexes_until_it_deletes_them(
-    monkeypatch: pytest.MonkeyPatch,
+    world: World, process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It hands their writers' numbers on first."""
-    world = World()
-    world.create()
 
     def dies(*_: object) -> None:
         raise Crash
 
-    with world.process() as process:
-        stream = process.stream()
-        write_some(world, process)
-        stream.scale(ids_of("0@0"), [(0.0, 0.5)])
-        before = time_keys(world)
-        monkeypatch.setattr(process.host, "delete", dies)
-        with pytest.raises(Crash):
-            stream.truncate(dict.fromkeys(stream.active_segments().ids.tolist(), 0))
+    stream = process.stream()
+    write_some(world, process)
+    stream.scale(ids_of("0@0"), [(0.0, 0.5)])
+    before = time_keys(world)
+    monkeypatch.setattr(process.host, "delete", dies)
+    with pytest.raises(Crash):
+        stream.truncate(dict.fromkeys(stream.active_segments().ids.tolist(), 0))
     assert stream.truncation().updating
     assert StreamStore.open(world.store, system=world.system).recover().failed.keys() == {"/".join(NAME)}
     assert time_keys(world) == before
 
 
 @pytest.mark.parametrize("part", ["segmentStream-1", "/listed%2Forders%2F{}"])
-def test_while_a_stream_is_damaged_no_time_index_is_deleted(part: str) -> None:
-    world = World()
-    world.create()
-    with world.process() as process:
-        stream = process.stream()
-        write_some(world, process)
-        before = time_keys(world)
-        lose(world.store, part.format(stream.unique_id))
+def test_while_a_stream_is_damaged_no_time_index_is_deleted(world: World, process: Process, part: str) -> None:
+    stream = process.stream()
+    write_some(world, process)
+    before = time_keys(world)
+    lose(world.store, part.format(stream.unique_id))
     with suppress(AccelError):
         Leftovers(process.streams._parts).delete_times(StreamStore.open(world.store, system=world.system).stream)
     assert time_keys(world) == before
@@ -283,8 +269,7 @@ def test_after_deletions_late_writes_and_crashes_no_key_is_left() -> None:
     """Processes create, write, commit, abort and delete streams of a name; each may die, its last write may be late."""
     for seed in range(examples(40)):
         chance = random.Random(seed)
-        world = World()
-        world.create()
+        world = World().create()
         late: list[Callable[[], object]] = []
         for _ in range(chance.randrange(1, 4)):
             faulty = Late(world.store, chance)

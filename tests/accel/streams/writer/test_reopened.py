@@ -32,10 +32,8 @@ def with_old_image(world: World, process: Process) -> None:
 
 
 def test_a_take_over_that_stopped_after_the_move_is_finished_from_the_newest_data(
-    monkeypatch: pytest.MonkeyPatch,
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = World()
-    world.create()
     faults = FaultStore(world.store, operations=("get", "get_if_changed"))
     move = NodeWriter.take_over
 
@@ -65,8 +63,7 @@ def test_a_segment_that_a_dead_taker_released_is_continued_from_the_newest_data(
     def die(*_: object) -> None:
         raise Crash
 
-    world = World()
-    world.create()
+    world = World().create()
     with world.process() as owner:
         append(owner, FIRST, 2)
         with_old_image(world, owner)
@@ -88,10 +85,8 @@ def test_a_segment_that_a_dead_taker_released_is_continued_from_the_newest_data(
 
 
 @pytest.mark.parametrize("is_same_node", [False, True], ids=["another node", "a newer session"])
-def test_a_session_that_missed_that_others_continued_its_segment_says_so(is_same_node: bool) -> None:
+def test_a_session_that_missed_that_others_continued_its_segment_says_so(world: World, is_same_node: bool) -> None:
     """Its end was older than the time index, and it asked whether a commit was undone."""
-    world = World()
-    world.create()
     with world.process() as owner:
         append(owner, FIRST, 1)
         owner.host._segments.forget(owner.host._segments.listed())  # as after a start that failed

@@ -35,8 +35,7 @@ def short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def written(flushes: int, moves: tuple[int, int] | None, segments: int = 8) -> World:
     """A stream with so many flushes of all segments; its process is dead."""
-    world = World()
-    world.create(segments)
+    world = World().create(segments)
     flush(world, flushes, moves)
     return world
 
@@ -89,8 +88,7 @@ def test_objects_that_were_compacted_meanwhile_cost_nothing_more() -> None:
 
 
 def test_times_take_no_request_of_a_flush() -> None:
-    world = World()
-    world.create(8)
+    world = World().create(8)
     store = CountingStore(world.store)
     with world.process(store, SegmentsSettings()) as process:
         writer = process.writer()

@@ -15,7 +15,7 @@ from accel.streams.aio import AsyncStreamWriter
 from accel.streams.writer import StreamWriter
 from accel.streams.writer_numbers import REPEATED
 from accel.testing import Crash, CrashStore
-from loaders.store import CountingStore, MemoryStore, ObjectStore
+from loaders.store import CountingStore, ObjectStore
 from tests.accel.streams.writer.test_crashes import Recorder, Story, copy_of
 from tests.accel.streams.writer.world import NAME, NODE, Process, World, ids_of
 from tests.examples import examples
@@ -37,12 +37,6 @@ def payload_of(number: int) -> bytes:
 
 def writer_of(process: Process) -> StreamWriter:
     return StreamWriter(process.stream(), process.host, writer_id=PRODUCER)
-
-
-def made() -> World:
-    world = World(MemoryStore())
-    world.create()
-    return world
 
 
 def take_all(process: Process) -> None:
@@ -90,7 +84,7 @@ def check(world: World) -> None:
 @pytest.mark.parametrize(("node_id", "step"), [(NODES[0], 6), (NODES[1], 9)], ids=["the same node", "another node"])
 def test_a_producer_that_dies_before_any_write_goes_on_without_a_loss_or_a_repeat(node_id: int, step: int) -> None:
     step = step if examples(100) <= 100 else 1
-    world = made()
+    world = World().create()
     recorder = Recorder(world, Story())
     with world.process(recorder) as process:
         produce(process)
@@ -109,7 +103,7 @@ def test_a_producer_that_dies_before_any_write_goes_on_without_a_loss_or_a_repea
 @settings(max_examples=examples(10), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 60), st.sampled_from(NODES)), max_size=4))
 def test_many_lives_on_many_nodes_write_each_event_once(lives: list[tuple[int, int]]) -> None:
-    world = made()
+    world = World().create()
     for writes, node_id in [*lives, (10_000, NODE)]:
         try:
             live(world, CrashStore(world.store, writes), node_id)
@@ -124,7 +118,7 @@ def live(world: World, store: ObjectStore, node_id: int) -> None:
 
 
 def test_a_producer_is_told_where_to_go_on_though_a_segment_gets_nothing() -> None:
-    world = made()
+    world = World().create()
     with world.process() as process, writer_of(process) as writer:
         assert writer.resume() == 0
         for number in range(20):
@@ -141,7 +135,7 @@ def test_a_producer_is_told_where_to_go_on_though_a_segment_gets_nothing() -> No
 
 
 def test_events_without_a_number_go_on_above_all_that_are_durable() -> None:
-    world = made()
+    world = World().create()
     for life in range(3):
         with world.process() as process, writer_of(process) as writer:
             writer.write_many([(b"%d-%d" % (life, number), b"key-%d" % number) for number in range(6)])
@@ -150,7 +144,7 @@ def test_events_without_a_number_go_on_above_all_that_are_durable() -> None:
 
 
 def test_numbers_of_one_writer_ascend_and_only_writers_with_ids_have_some() -> None:
-    world = made()
+    world = World().create()
     with world.process() as process, writer_of(process) as writer, process.writer() as other:
         writer.write(b"a", b"key", number=7)
         for number in (7, 3, -1, 2**63 - 1):
@@ -173,7 +167,7 @@ def test_numbers_of_one_writer_ascend_and_only_writers_with_ids_have_some() -> N
 
 
 def test_after_an_event_is_lost_none_that_follows_is_written() -> None:
-    world = made()
+    world = World().create()
     with world.process() as process, world.process(node_id=NODES[1]) as other:
         writer = writer_of(process)
         writer.write(b"durable", b"key", number=0)
@@ -194,7 +188,7 @@ def test_after_an_event_is_lost_none_that_follows_is_written() -> None:
 
 
 def test_a_restart_asks_the_store_as_often_as_one_without_numbers() -> None:
-    world = made()
+    world = World().create()
     with world.process() as process:
         produce(process, is_scaling=False)
     costs = []
@@ -217,7 +211,7 @@ def test_under_asyncio_a_producer_goes_on_likewise() -> None:
             await writer.flush()
             return first
 
-    world = made()
+    world = World().create()
     world.work_beside()
     with world.process() as process:
         assert asyncio.run(write_all(process)) == 0

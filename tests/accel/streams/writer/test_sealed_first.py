@@ -33,8 +33,7 @@ def read(world: World, start: IdMap | None = None) -> tuple[list[bytes], IdMap]:
 
 
 def test_a_reader_at_sealed_segments_without_successors_goes_on_once_these_are_there() -> None:
-    world = World()
-    world.create()
+    world = World().create()
     store = DiesBehind(world.store)
     with world.process(store) as process:
         with process.writer() as writer:

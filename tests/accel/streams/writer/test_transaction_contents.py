@@ -31,13 +31,6 @@ OTHER = NODE + 3
 EVENTS = [(b"%d" % number, b"key-%d" % number) for number in range(9)]
 
 
-@pytest.fixture
-def world() -> World:
-    made = World()
-    made.create()
-    return made
-
-
 def decided(process: Process, events: list[tuple[bytes, bytes]] = EVENTS, *, says_contents: bool = True) -> UUID:
     """A transaction whose process dies between the decision and the merge."""
     stream = process.stream()
@@ -69,119 +62,121 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
 
 @pytest.mark.parametrize("says_contents", [True, False])
 @pytest.mark.parametrize("name", DAMAGES)
-def test_a_damaged_transaction_is_not_committed_and_named(world: World, name: str, *, says_contents: bool) -> None:
+def test_a_damaged_transaction_is_not_committed_and_named(
+    world: World, name: str, process: Process, *, says_contents: bool
+) -> None:
     damage, found = DAMAGES[name]
-    with world.process() as process:
-        stream = process.stream()
-        transaction = decided(process, says_contents=says_contents)
-        key = key_of(stream, transaction)
-        damage(world.store, key)
-        if name == "deleted" and not says_contents:  # nothing says that there ever was an event
-            stream.commit()
-            assert stream.transactions.status(transaction) is TransactionStatus.COMMITTED
-            return
-        for act in (stream.commit, stream.recover, stream.commit):
-            with pytest.raises(TransactionDamaged) as raised:
-                act()
-            at, where, expected, seen = damage_of(raised)
-            assert (at, where) == (transaction, key)
-            assert found in seen
-            assert not says_contents or "9 events in " in expected
-            for part in (str(transaction), key, expected, seen):
-                assert part in str(raised.value)
-        assert stream.transactions.status(transaction) is TransactionStatus.COMMITTING
-        assert stream.state() is StreamState.COMMITTING_TXN
-    assert world.payloads() == []
-
-
-def test_a_sound_object_with_other_events_is_damage(world: World) -> None:
-    with world.process() as process:
-        stream = process.stream()
-        transaction, other = decided(process), decided(process, EVENTS[:5])
-        world.store.put(key_of(stream, transaction), world.store.get(key_of(stream, other)).body)
-        with pytest.raises(TransactionDamaged, match=r"expected 9 events in .*, found 5 events in"):
-            stream.commit()
-    assert world.payloads() == []
-
-
-def test_a_restored_object_lets_the_commit_go_on(world: World) -> None:
-    with world.process() as process:
-        stream = process.stream()
-        transaction = decided(process)
-        key = key_of(stream, transaction)
-        body = world.store.get(key).body
-        world.store.delete(key)
-        with pytest.raises(TransactionDamaged):
-            stream.commit()
-        world.store.put(key, body)
-        assert stream.recover() == ["commit"]
+    stream = process.stream()
+    transaction = decided(process, says_contents=says_contents)
+    key = key_of(stream, transaction)
+    damage(world.store, key)
+    if name == "deleted" and not says_contents:  # nothing says that there ever was an event
+        stream.commit()
         assert stream.transactions.status(transaction) is TransactionStatus.COMMITTED
+        return
+    for act in (stream.commit, stream.recover, stream.commit):
+        with pytest.raises(TransactionDamaged) as raised:
+            act()
+        at, where, expected, seen = damage_of(raised)
+        assert (at, where) == (transaction, key)
+        assert found in seen
+        assert not says_contents or "9 events in " in expected
+        for part in (str(transaction), key, expected, seen):
+            assert part in str(raised.value)
+    assert stream.transactions.status(transaction) is TransactionStatus.COMMITTING
+    assert stream.state() is StreamState.COMMITTING_TXN
+    assert world.payloads() == []
+
+
+def test_a_sound_object_with_other_events_is_damage(world: World, process: Process) -> None:
+    stream = process.stream()
+    transaction, other = decided(process), decided(process, EVENTS[:5])
+    world.store.put(key_of(stream, transaction), world.store.get(key_of(stream, other)).body)
+    with pytest.raises(TransactionDamaged, match=r"expected 9 events in .*, found 5 events in"):
+        stream.commit()
+    assert world.payloads() == []
+
+
+def test_a_restored_object_lets_the_commit_go_on(world: World, process: Process) -> None:
+    stream = process.stream()
+    transaction = decided(process)
+    key = key_of(stream, transaction)
+    body = world.store.get(key).body
+    world.store.delete(key)
+    with pytest.raises(TransactionDamaged):
+        stream.commit()
+    world.store.put(key, body)
+    assert stream.recover() == ["commit"]
+    assert stream.transactions.status(transaction) is TransactionStatus.COMMITTED
     assert sorted(world.payloads()) == [payload for payload, _ in EVENTS]
     assert world.transaction_keys() == []
 
 
 @pytest.mark.parametrize("rolls", [False, True])
-def test_a_transaction_that_is_given_up_is_aborted_and_all_else_goes_on(world: World, *, rolls: bool) -> None:
-    with world.process() as process:
-        stream = process.stream()
-        lost, sound = decided(process), decided(process, [(b"sound", b"key")])
-        if rolls:
-            stream.scale(ids_of("0@0"), [(0.0, 0.5)])
-        world.store.delete(key_of(stream, lost))
-        with pytest.raises(TransactionDamaged):
-            stream.commit()
-        with pytest.raises(IllegalState, match="COMMITTING"):
-            stream.transactions.abort(lost)
-        for _ in range(2):
-            assert stream.transactions.give_up(lost) is TransactionStatus.ABORTED
-        assert stream.recover() == ["commit"]
-        statuses = [stream.transactions.status(each) for each in (lost, sound)]
-        assert statuses == [TransactionStatus.ABORTED, TransactionStatus.COMMITTED]
-        with pytest.raises(IllegalState, match=r"9 events in .* bytes were given up by hand"):
-            stream.transactions.seal(lost, commit=True)
-        assert stream.state() is StreamState.ACTIVE
-        stream.split(stream.active_segments()[0].id)
-        with process.writer() as writer:
-            following = writer.begin_transaction()
-            writer.write(b"next", b"key", transaction=following)
-            writer.commit_transaction(following)
+def test_a_transaction_that_is_given_up_is_aborted_and_all_else_goes_on(
+    world: World, process: Process, *, rolls: bool
+) -> None:
+    stream = process.stream()
+    lost, sound = decided(process), decided(process, [(b"sound", b"key")])
+    if rolls:
+        stream.scale(ids_of("0@0"), [(0.0, 0.5)])
+    world.store.delete(key_of(stream, lost))
+    with pytest.raises(TransactionDamaged):
+        stream.commit()
+    with pytest.raises(IllegalState, match="COMMITTING"):
+        stream.transactions.abort(lost)
+    for _ in range(2):
+        assert stream.transactions.give_up(lost) is TransactionStatus.ABORTED
+    assert stream.recover() == ["commit"]
+    statuses = [stream.transactions.status(each) for each in (lost, sound)]
+    assert statuses == [TransactionStatus.ABORTED, TransactionStatus.COMMITTED]
+    with pytest.raises(IllegalState, match=r"9 events in .* bytes were given up by hand"):
+        stream.transactions.seal(lost, commit=True)
+    assert stream.state() is StreamState.ACTIVE
+    stream.split(stream.active_segments()[0].id)
+    with process.writer() as writer:
+        following = writer.begin_transaction()
+        writer.write(b"next", b"key", transaction=following)
+        writer.commit_transaction(following)
     assert sorted(world.payloads()) == [b"next", b"sound"]
     assert world.transaction_keys() == []
 
 
-def test_without_a_host_a_given_up_transaction_is_ended_by_the_process_that_commits(world: World) -> None:
-    with world.process() as process:
-        stream = process.stream()
-        lost = decided(process)
-        world.store.put(key_of(stream, lost), b"not a transaction")
-        with pytest.raises(TransactionDamaged):
-            stream.commit()
-        asking = world.asking()
-        assert asking.transactions.give_up(lost) is TransactionStatus.ABORTING
-        assert asking.state() is StreamState.COMMITTING_TXN
-        assert stream.recover() == ["commit"]
-        assert asking.transactions.status(lost) is TransactionStatus.ABORTED
-        assert asking.state() is StreamState.ACTIVE
+def test_without_a_host_a_given_up_transaction_is_ended_by_the_process_that_commits(
+    world: World, process: Process
+) -> None:
+    stream = process.stream()
+    lost = decided(process)
+    world.store.put(key_of(stream, lost), b"not a transaction")
+    with pytest.raises(TransactionDamaged):
+        stream.commit()
+    asking = world.asking()
+    assert asking.transactions.give_up(lost) is TransactionStatus.ABORTING
+    assert asking.state() is StreamState.COMMITTING_TXN
+    assert stream.recover() == ["commit"]
+    assert asking.transactions.status(lost) is TransactionStatus.ABORTED
+    assert asking.state() is StreamState.ACTIVE
     assert world.transaction_keys() == []
 
 
-def test_only_a_transaction_that_is_to_be_committed_and_is_not_merged_is_given_up(world: World) -> None:
-    with world.process() as process:
-        stream = process.stream()
-        opened, committed = stream.transactions.begin(), decided(process)
-        with pytest.raises(IllegalState, match="found it open"):
-            stream.transactions.give_up(opened)
-        contents = contents_of(decode_transaction(world.store.get(key_of(stream, committed)).body, ""))
-        stream.workflows.transactions.record_merged({committed: contents})
-        with pytest.raises(IllegalState, match="in the segments"):
-            stream.transactions.give_up(committed)
-        stream.commit()
-        with pytest.raises(IllegalState, match="COMMITTED"):
-            stream.transactions.give_up(committed)
+def test_only_a_transaction_that_is_to_be_committed_and_is_not_merged_is_given_up(
+    world: World, process: Process
+) -> None:
+    stream = process.stream()
+    opened, committed = stream.transactions.begin(), decided(process)
+    with pytest.raises(IllegalState, match="found it open"):
+        stream.transactions.give_up(opened)
+    contents = contents_of(decode_transaction(world.store.get(key_of(stream, committed)).body, ""))
+    stream.workflows.transactions.record_merged({committed: contents})
+    with pytest.raises(IllegalState, match="in the segments"):
+        stream.transactions.give_up(committed)
+    stream.commit()
+    with pytest.raises(IllegalState, match="COMMITTED"):
+        stream.transactions.give_up(committed)
 
 
-def test_an_empty_transaction_needs_no_object_and_its_record_says_so(world: World) -> None:
-    with world.process() as process, process.writer() as writer:
+def test_an_empty_transaction_needs_no_object_and_its_record_says_so(world: World, process: Process) -> None:
+    with process.writer() as writer:
         transaction = writer.begin_transaction()
         assert writer._transactions.keep(transaction) == NO_CONTENTS
         assert world.transaction_keys() == []
@@ -191,21 +186,22 @@ def test_an_empty_transaction_needs_no_object_and_its_record_says_so(world: Worl
         assert ended.contents == NO_CONTENTS
 
 
-def test_whoever_decides_a_commit_its_writer_has_said_what_it_has_stored(world: World) -> None:
-    with world.process() as process:
-        stream, writer = process.stream(), process.writer()
-        transaction = writer.begin_transaction()
-        writer.write_many(EVENTS, transaction=transaction)
-        writer._transactions.keep(transaction)
-        world.asking().transactions.seal(transaction, commit=True)
-        world.store.delete(key_of(stream, transaction))
-        with pytest.raises(TransactionDamaged, match=r"expected 9 events in .*, found no object"):
-            stream.commit()
+def test_whoever_decides_a_commit_its_writer_has_said_what_it_has_stored(world: World, process: Process) -> None:
+    stream, writer = process.stream(), process.writer()
+    transaction = writer.begin_transaction()
+    writer.write_many(EVENTS, transaction=transaction)
+    writer._transactions.keep(transaction)
+    world.asking().transactions.seal(transaction, commit=True)
+    world.store.delete(key_of(stream, transaction))
+    with pytest.raises(TransactionDamaged, match=r"expected 9 events in .*, found no object"):
+        stream.commit()
 
 
-def test_a_writer_that_stores_its_events_after_another_process_committed_without_them_is_told(world: World) -> None:
+def test_a_writer_that_stores_its_events_after_another_process_committed_without_them_is_told(
+    world: World, process: Process
+) -> None:
     """The decision and the whole commit come between the writer's look at the status and its object."""
-    with world.process() as process, process.writer() as writer:
+    with process.writer() as writer:
         transaction = writer.begin_transaction()
         future = writer.write(b"late", b"key", transaction=transaction)
         keep = process.host.keep_transaction
@@ -335,12 +331,9 @@ def check_end(world: World, status: TransactionStatus) -> None:
 
 def test_a_transaction_that_is_given_up_beside_its_merge_is_aborted_or_readable() -> None:
     """The events are lost after they were read, and all of the giving up comes between two requests of the merge."""
-    world = World()
-    world.create()
     ends = set()
-    for number in swept(range(merge_beside(world, [1000] * 4).requests + 1)):
-        world = World()
-        world.create()
+    for number in swept(range(merge_beside(World().create(), [1000] * 4).requests + 1)):
+        world = World().create()
         done = merge_beside(world, [number] * 4)
         check_end(world, done.status)
         ends.add(done.status)
@@ -349,13 +342,10 @@ def test_a_transaction_that_is_given_up_beside_its_merge_is_aborted_or_readable(
 
 def test_a_merge_that_began_after_an_operator_looked_is_noted_before_the_transaction_is_ended() -> None:
     """The operator looks just before the intent is written, and decides later; another process ends what is decided."""
-    world = World()
-    world.create()
-    whole = merge_beside(world, [1000] * 4)
+    whole = merge_beside(World().create(), [1000] * 4)
     later = range(whole.intended, whole.requests + 1)
     for number, end in swept((number, number + pause) for number in later for pause in (0, 3)):
-        world = World()
-        world.create()
+        world = World().create()
         check_end(world, merge_beside(world, [whole.intended, whole.intended, number, end]).status)
 
 
@@ -364,8 +354,7 @@ def test_a_merge_that_began_after_an_operator_looked_is_noted_before_the_transac
 def test_at_whichever_requests_of_a_merge_an_operator_acts_and_it_dies_the_end_is_true(
     when: list[int], dies_before: int | None
 ) -> None:
-    world = World()
-    world.create()
+    world = World().create()
     check_end(world, merge_beside(world, when, dies_before=dies_before).status)
 
 
@@ -395,8 +384,7 @@ def merge_with_crashes(world: World, number: int, *, loses_object: bool) -> bool
 
 def test_a_commit_that_dies_before_any_of_its_writes_is_finished_and_merges_once() -> None:
     for number in range(100):
-        world = World()
-        world.create()
+        world = World().create()
         died = merge_with_crashes(world, number, loses_object=False)
         with world.process() as process:
             process.stream().recover()
@@ -427,8 +415,7 @@ def test_an_object_that_is_lost_after_the_merge_is_no_damage_and_before_it_no_co
     """Whatever a dead process did last: either the events are in the stream, or the commit says what is missing."""
     outcomes = set()
     for number in range(100):
-        world = World()
-        world.create()
+        world = World().create()
         died = merge_with_crashes(world, number, loses_object=True)
         with world.process() as process:
             stream = process.stream()
@@ -488,10 +475,9 @@ def test_a_merge_of_a_dead_node_is_not_repeated_by_the_node_that_takes_over(worl
         assert world.transaction_keys() == []
 
 
-def test_a_batch_of_another_node_at_the_same_place_is_no_proof_of_a_merge() -> None:
+@pytest.mark.parametrize("segments", [1])
+def test_a_batch_of_another_node_at_the_same_place_is_no_proof_of_a_merge(world: World) -> None:
     """Sessions of two nodes have the same number: the other node's event was taken for the transaction."""
-    world = World()
-    world.create(segments=1)
     with world.process(node_id=OTHER):
         pass  # a session that the other node had before: so the next ones of both have the same number
     events = [(b"transaction", b"key")]

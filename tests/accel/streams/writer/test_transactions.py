@@ -55,22 +55,21 @@ def put_plainly(writer: StreamWriter, events: int) -> None:
 
 
 @pytest.mark.parametrize("unit", OffsetUnit)
-def test_a_transaction_is_one_batch_and_one_record_a_segment_with_the_value_of_its_commit(unit: OffsetUnit) -> None:
-    world = World()
-    world.create(unit=unit)
-    with world.process() as process:
-        writer = process.writer()
-        transaction = writer.begin_transaction()
-        put(writer, transaction, 0, 20)
-        put(writer, transaction, 20, 40)
-        world.seconds = 2_000.0
-        writer.commit_transaction(transaction)
-        assert process.stream().transactions.status(transaction) is TransactionStatus.COMMITTED
-        batches = world.batches()
-        assert [len(each) for each in batches.values()] == [1, 1]
-        assert {batch.value for each in batches.values() for batch in each} == {2_000_000}
-        assert {each.index.records for each in process.host._segments.listed()} == {1}
-        writer.commit_transaction(transaction)  # again, as after a lost reply
+def test_a_transaction_is_one_batch_and_one_record_a_segment_with_the_value_of_its_commit(
+    world: World, process: Process
+) -> None:
+    writer = process.writer()
+    transaction = writer.begin_transaction()
+    put(writer, transaction, 0, 20)
+    put(writer, transaction, 20, 40)
+    world.seconds = 2_000.0
+    writer.commit_transaction(transaction)
+    assert process.stream().transactions.status(transaction) is TransactionStatus.COMMITTED
+    batches = world.batches()
+    assert [len(each) for each in batches.values()] == [1, 1]
+    assert {batch.value for each in batches.values() for batch in each} == {2_000_000}
+    assert {each.index.records for each in process.host._segments.listed()} == {1}
+    writer.commit_transaction(transaction)  # again, as after a lost reply
     assert by_number(world.payloads()) == numbered(0, 40)
     assert world.transaction_keys() == []
 
@@ -116,94 +115,78 @@ def test_transactions_of_neighbouring_milliseconds_come_in_one_piece_each() -> N
     assert len(given) == 20 * 40
 
 
-def test_events_before_a_commit_come_before_those_of_the_transaction() -> None:
-    world = World()
-    world.create(segments=1)
-    with world.process() as process:
-        writer = process.writer()
-        transaction = writer.begin_transaction()
-        writer.write(b"2", b"a", transaction=transaction)
-        writer.write(b"1", b"a")
-        writer.commit_transaction(transaction)
-        writer.write(b"3", b"a")
-        writer.flush()
+@pytest.mark.parametrize("segments", [1])
+def test_events_before_a_commit_come_before_those_of_the_transaction(world: World, process: Process) -> None:
+    writer = process.writer()
+    transaction = writer.begin_transaction()
+    writer.write(b"2", b"a", transaction=transaction)
+    writer.write(b"1", b"a")
+    writer.commit_transaction(transaction)
+    writer.write(b"3", b"a")
+    writer.flush()
     assert world.payloads() == [b"1", b"2", b"3"]
 
 
-def test_an_empty_transaction_leaves_nothing() -> None:
-    world = World()
-    world.create()
-    with world.process() as process:
-        writer = process.writer()
-        writer.commit_transaction(writer.begin_transaction())
-        assert {each.index.records for each in process.host._segments.listed()} == {0}
+def test_an_empty_transaction_leaves_nothing(world: World, process: Process) -> None:
+    writer = process.writer()
+    writer.commit_transaction(writer.begin_transaction())
+    assert {each.index.records for each in process.host._segments.listed()} == {0}
     assert world.payloads() == []
     assert world.transaction_keys() == []
 
 
-def test_an_aborted_transaction_is_never_seen() -> None:
-    world = World()
-    world.create()
-    with world.process() as process:
-        writer = process.writer()
-        aborted, forgotten = writer.begin_transaction(), writer.begin_transaction()
-        put(writer, aborted, 0, 5)
-        put(writer, forgotten, 5, 10)
-        writer.abort_transaction(aborted)
-        writer.abort_transaction(aborted)
-        with pytest.raises(IllegalState):
-            writer.commit_transaction(aborted)
-        with pytest.raises(InvalidArgument, match="began"):
-            writer.write(b"x", b"a", transaction=aborted)
-        writer.close()
-        statuses = [process.stream().transactions.status(each) for each in (aborted, forgotten)]
-        assert statuses == [TransactionStatus.ABORTED] * 2
+def test_an_aborted_transaction_is_never_seen(world: World, process: Process) -> None:
+    writer = process.writer()
+    aborted, forgotten = writer.begin_transaction(), writer.begin_transaction()
+    put(writer, aborted, 0, 5)
+    put(writer, forgotten, 5, 10)
+    writer.abort_transaction(aborted)
+    writer.abort_transaction(aborted)
+    with pytest.raises(IllegalState):
+        writer.commit_transaction(aborted)
+    with pytest.raises(InvalidArgument, match="began"):
+        writer.write(b"x", b"a", transaction=aborted)
+    writer.close()
+    statuses = [process.stream().transactions.status(each) for each in (aborted, forgotten)]
+    assert statuses == [TransactionStatus.ABORTED] * 2
     assert world.payloads() == []
     assert world.transaction_keys() == []
 
 
-def test_a_transaction_whose_time_is_up_is_not_committed_and_leaves_nothing() -> None:
-    world = World()
-    world.create()
-    with world.process() as process:
-        writer = process.writer()
-        transaction = writer.begin_transaction(lease_ms=1000)
-        put(writer, transaction, 0, 5)
-        world.seconds += 2
-        process.stream().transactions.abort_expired()
-        with pytest.raises(IllegalState):
-            writer.commit_transaction(transaction)
-    assert world.payloads() == []
-    assert world.transaction_keys() == []
-
-
-def test_a_transaction_begun_before_a_scale_rolls_and_the_writer_goes_on() -> None:
-    world = World()
-    world.create()
-    with world.process() as process:
-        writer = process.writer()
-        transaction = writer.begin_transaction()
-        put(writer, transaction, 0, 20)
-        process.stream().scale(ids_of("0@0"), [(0.0, 0.25), (0.25, 0.5)])
-        for number in range(20, 40):
-            writer.write(b"%d" % number, b"key-%d" % number)
+def test_a_transaction_whose_time_is_up_is_not_committed_and_leaves_nothing(world: World, process: Process) -> None:
+    writer = process.writer()
+    transaction = writer.begin_transaction(lease_ms=1000)
+    put(writer, transaction, 0, 5)
+    world.seconds += 2
+    process.stream().transactions.abort_expired()
+    with pytest.raises(IllegalState):
         writer.commit_transaction(transaction)
-        assert process.stream().current_epoch().epoch == 3
-        for number in range(40, 60):
-            writer.write(b"%d" % number, b"key-%d" % number)
-        writer.close()
-        sizes = {each: sum(map(len, batches)) for each, batches in world.batches().items()}
-        sealed = {each: process.stream().cuts.sealed_size(each) for each in sizes}
-        active = set(process.stream().active_segments().ids.tolist())
-        assert {each: size for each, size in sizes.items() if each not in active} == {
-            each: size for each, size in sealed.items() if each not in active
-        }
+    assert world.payloads() == []
+    assert world.transaction_keys() == []
+
+
+def test_a_transaction_begun_before_a_scale_rolls_and_the_writer_goes_on(world: World, process: Process) -> None:
+    writer = process.writer()
+    transaction = writer.begin_transaction()
+    put(writer, transaction, 0, 20)
+    process.stream().scale(ids_of("0@0"), [(0.0, 0.25), (0.25, 0.5)])
+    for number in range(20, 40):
+        writer.write(b"%d" % number, b"key-%d" % number)
+    writer.commit_transaction(transaction)
+    assert process.stream().current_epoch().epoch == 3
+    for number in range(40, 60):
+        writer.write(b"%d" % number, b"key-%d" % number)
+    writer.close()
+    sizes = {each: sum(map(len, batches)) for each, batches in world.batches().items()}
+    sealed = {each: process.stream().cuts.sealed_size(each) for each in sizes}
+    active = set(process.stream().active_segments().ids.tolist())
+    assert {each: size for each, size in sizes.items() if each not in active} == {
+        each: size for each, size in sealed.items() if each not in active
+    }
     assert by_number(world.payloads()) == numbered(0, 60)
 
 
-def test_another_process_finishes_a_commit() -> None:
-    world = World()
-    world.create()
+def test_another_process_finishes_a_commit(world: World) -> None:
     with world.process() as process:
         writer = process.writer()
         transaction = writer.begin_transaction()
@@ -220,9 +203,8 @@ def test_another_process_finishes_a_commit() -> None:
     assert world.transaction_keys() == []
 
 
-def test_several_transactions_are_merged_in_their_order_by_objects_of_bounded_size() -> None:
-    world = World()
-    world.create(segments=1)
+@pytest.mark.parametrize("segments", [1])
+def test_several_transactions_are_merged_in_their_order_by_objects_of_bounded_size(world: World) -> None:
     with world.process(settings=SegmentsSettings(batch_bytes=1000)) as process:
         writer, stream = process.writer(), process.stream()
         ids = [writer.begin_transaction() for _ in range(6)]
@@ -237,18 +219,15 @@ def test_several_transactions_are_merged_in_their_order_by_objects_of_bounded_si
     assert world.transaction_keys() == []
 
 
-def test_open_transactions_have_a_bound() -> None:
-    world = World()
-    world.create()
-    with world.process() as process:
-        writer = process.writer(StreamWriterSettings(transactions_bytes_max=1000))
-        one, other = writer.begin_transaction(), writer.begin_transaction()
-        writer.write(bytes(600), b"a", transaction=one)
-        with pytest.raises(InvalidArgument, match="at most 1000 bytes"):
-            writer.write(bytes(600), b"a", transaction=other)
-        writer.abort_transaction(one)
+def test_open_transactions_have_a_bound(world: World, process: Process) -> None:
+    writer = process.writer(StreamWriterSettings(transactions_bytes_max=1000))
+    one, other = writer.begin_transaction(), writer.begin_transaction()
+    writer.write(bytes(600), b"a", transaction=one)
+    with pytest.raises(InvalidArgument, match="at most 1000 bytes"):
         writer.write(bytes(600), b"a", transaction=other)
-        writer.commit_transaction(other)
+    writer.abort_transaction(one)
+    writer.write(bytes(600), b"a", transaction=other)
+    writer.commit_transaction(other)
     assert world.payloads() == [bytes(600)]
 
 
@@ -275,8 +254,7 @@ class Failing(DecoratedStore):
 def test_a_commit_that_failed_anywhere_is_repeated_with_the_events_that_it_had(is_sent: bool) -> None:
     failed = 0
     for number in range(100):
-        world = World()
-        world.create()
+        world = World().create()
         store = Failing(world.store)
         with world.process(store) as process:
             writer = process.writer()
@@ -301,24 +279,21 @@ def test_a_commit_that_failed_anywhere_is_repeated_with_the_events_that_it_had(i
     assert failed > 5
 
 
-def test_other_data_of_a_transaction_is_refused_until_it_is_aborted() -> None:
-    world = World()
-    world.create()
-    with world.process() as process:
-        writer = process.writer()
-        transaction = writer.begin_transaction()
-        future = writer.write(b"1", b"a", transaction=transaction)
-        name = TransactionName(process.stream().unique_id, transaction)
-        world.store.put(name.key, b"of another writer", condition=CreateOnly())
-        for _ in range(2):
-            with pytest.raises(DataConflict, match="one writer"):
-                writer.commit_transaction(transaction)
-        writer.abort_transaction(transaction)
-        with pytest.raises(IllegalState, match="aborted"):
-            future.result()
-        again = writer.begin_transaction()
-        writer.write(b"2", b"a", transaction=again)
-        writer.commit_transaction(again)
+def test_other_data_of_a_transaction_is_refused_until_it_is_aborted(world: World, process: Process) -> None:
+    writer = process.writer()
+    transaction = writer.begin_transaction()
+    future = writer.write(b"1", b"a", transaction=transaction)
+    name = TransactionName(process.stream().unique_id, transaction)
+    world.store.put(name.key, b"of another writer", condition=CreateOnly())
+    for _ in range(2):
+        with pytest.raises(DataConflict, match="one writer"):
+            writer.commit_transaction(transaction)
+    writer.abort_transaction(transaction)
+    with pytest.raises(IllegalState, match="aborted"):
+        future.result()
+    again = writer.begin_transaction()
+    writer.write(b"2", b"a", transaction=again)
+    writer.commit_transaction(again)
     assert world.payloads() == [b"2"]
     assert world.transaction_keys() == []
 
@@ -335,38 +310,32 @@ def half_committed(process: Process) -> tuple[StreamWriter, UUID, WriteFuture]:
     return writer, transaction, future
 
 
-def test_an_abort_that_comes_after_the_decision_leaves_the_events_to_the_commit() -> None:
-    world = World()
-    world.create()
-    with world.process() as process:
-        writer, transaction, future = half_committed(process)
-        with pytest.raises(IllegalState):
-            writer.abort_transaction(transaction)
-        assert not future.done()
-        writer.commit_transaction(transaction)
-        assert future.result() is None
+def test_an_abort_that_comes_after_the_decision_leaves_the_events_to_the_commit(world: World, process: Process) -> None:
+    writer, transaction, future = half_committed(process)
+    with pytest.raises(IllegalState):
+        writer.abort_transaction(transaction)
+    assert not future.done()
+    writer.commit_transaction(transaction)
+    assert future.result() is None
     assert world.payloads() == [b"1"]
 
 
-def test_a_writer_that_is_closed_after_the_decision_says_that_the_events_come_later() -> None:
-    world = World()
-    world.create()
-    with world.process() as process:
-        writer, _, future = half_committed(process)
-        writer.close()
-        with pytest.raises(OperationNotAllowed, match="closed before"):
-            future.result()
-        process.stream().commit()
+def test_a_writer_that_is_closed_after_the_decision_says_that_the_events_come_later(
+    world: World, process: Process
+) -> None:
+    writer, _, future = half_committed(process)
+    writer.close()
+    with pytest.raises(OperationNotAllowed, match="closed before"):
+        future.result()
+    process.stream().commit()
     assert world.payloads() == [b"1"]
 
 
-def test_a_host_that_stops_settles_the_futures_of_transactions() -> None:
-    world = World()
-    world.create()
-    with world.process() as process:
-        writer = process.writer()
-        transaction = writer.begin_transaction()
-        future = writer.write(b"1", b"a", transaction=transaction)
+def test_a_host_that_stops_settles_the_futures_of_transactions(process: Process) -> None:
+    writer = process.writer()
+    transaction = writer.begin_transaction()
+    future = writer.write(b"1", b"a", transaction=transaction)
+    process.die()
     with pytest.raises(Closed):
         future.result(10)
     with pytest.raises(Closed):
@@ -375,20 +344,17 @@ def test_a_host_that_stops_settles_the_futures_of_transactions() -> None:
         writer.begin_transaction()
 
 
-def test_a_transaction_that_nobody_knows_is_refused() -> None:
-    world = World()
-    world.create()
-    with world.process() as process, process.writer() as writer:
+def test_a_transaction_that_nobody_knows_is_refused(process: Process) -> None:
+    with process.writer() as writer:
         with pytest.raises(NotInHistory):
             writer.commit_transaction(UUID(int=77))
         with pytest.raises(NotInHistory):
             writer.abort_transaction(UUID(int=77))
 
 
-def test_a_session_that_was_fenced_while_it_merged_has_merged_nothing() -> None:
+@pytest.mark.parametrize("segments", [1])
+def test_a_session_that_was_fenced_while_it_merged_has_merged_nothing(world: World) -> None:
     """Its intent is found by the next session, and by one that comes when other data stands at those offsets."""
-    world = World()
-    world.create(segments=1)
     with world.process() as old:
         writer = old.writer()
         transaction = writer.begin_transaction()

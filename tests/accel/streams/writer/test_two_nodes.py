@@ -25,13 +25,6 @@ LOOKING = StreamWriterSettings(requests_seconds=30.0)
 HALVES = [(0.0, 0.25), (0.25, 0.5)]
 
 
-@pytest.fixture
-def world() -> World:
-    made = World()
-    made.create()
-    return made
-
-
 def asking(world: World) -> Stream:
     """The stream as a process without a host sees it."""
     return StreamStore.open(world.store, system=world.system, settings=HISTORY).stream(*NAME)
@@ -45,9 +38,9 @@ def payloads(*given: list[tuple[bytes, bytes]]) -> list[bytes]:
     return sorted(payload for events in given for payload, _ in events)
 
 
-def test_a_requested_scale_beside_a_writer_loses_no_event(world: World) -> None:
+def test_a_requested_scale_beside_a_writer_loses_no_event(world: World, process: Process) -> None:
     """The same without a host closed nothing: the writer went on in a segment of size 0."""
-    with world.process() as process, process.writer(LOOKING) as writer:
+    with process.writer(LOOKING) as writer:
         writer.write_many(numbered(20, b"before-"))
         writer.flush()
         request = asking(world).request_scale(ids_of("0@0"), HALVES)
@@ -68,11 +61,11 @@ def test_a_requested_scale_beside_a_writer_loses_no_event(world: World) -> None:
 
 
 def test_a_segment_that_is_sealed_while_another_node_opens_it_takes_no_events(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch, process: Process
 ) -> None:
     """The other node found the segment new, and continued it after its end: acknowledged events behind a seal."""
     name = "accel.streams.open_segments.stream_spans"
-    with world.process() as process, world.process(node_id=OTHER) as late:
+    with world.process(node_id=OTHER) as late:
         stream = process.stream()
 
         def spans_then_scale(parts: CatalogParts, stream_ids: Collection[int]) -> dict[int, StreamSpan]:
@@ -91,16 +84,16 @@ def test_a_segment_that_is_sealed_while_another_node_opens_it_takes_no_events(
     assert asking(world).cuts.sealed_size(0) == 0
 
 
-def test_a_broker_that_does_not_flush_looks_in_its_loop(world: World) -> None:
-    with world.process() as process, process.writer() as writer:
+def test_a_broker_that_does_not_flush_looks_in_its_loop(world: World, process: Process) -> None:
+    with process.writer() as writer:
         request = asking(world).request_scale(ids_of("0@0"), HALVES)
         assert writer.carry_out_requests() == ["scale"]
         assert asking(world).scale_status(request).status is RequestStatus.DONE
 
 
-def test_a_raised_minimum_of_segments_is_reached_by_the_writer_that_looks(world: World) -> None:
+def test_a_raised_minimum_of_segments_is_reached_by_the_writer_that_looks(world: World, process: Process) -> None:
     """It was stored, and nothing changed, without a word."""
-    with world.process() as process, process.writer(LOOKING) as writer:
+    with process.writer(LOOKING) as writer:
         writer.write_many(numbered(20, b"before-"))
         writer.flush()
         stream = asking(world)
@@ -120,8 +113,10 @@ def test_a_raised_minimum_of_segments_is_reached_by_the_writer_that_looks(world:
     assert sorted(world.payloads()) == payloads(numbered(20, b"before-"), numbered(20, b"after-"))
 
 
-def test_a_minimum_is_reached_where_two_nodes_have_segments_and_one_dies_half_way(world: World) -> None:
-    with world.process() as process, world.process(node_id=OTHER) as late:
+def test_a_minimum_is_reached_where_two_nodes_have_segments_and_one_dies_half_way(
+    world: World, process: Process
+) -> None:
+    with world.process(node_id=OTHER) as late:
         process.host.append(NAME, 0, [b"here"])
         late.host.append(NAME, 1, [b"there"])
         stream = asking(world)
@@ -172,8 +167,10 @@ def test_a_commit_decided_before_a_crash_is_made_by_the_next_process_that_looks(
     assert (sorted(world.payloads()), world.transaction_keys()) == (payloads(numbered(9)), [])
 
 
-def test_a_commit_that_another_process_decided_before_the_events_were_durable_is_told(world: World) -> None:
-    with world.process() as process, process.writer() as writer:
+def test_a_commit_that_another_process_decided_before_the_events_were_durable_is_told(
+    world: World, process: Process
+) -> None:
+    with process.writer() as writer:
         transaction = writer.begin_transaction()
         writer.write_many(numbered(9), transaction=transaction)
         asking(world).transactions.seal(transaction, commit=True)
@@ -330,8 +327,7 @@ def test_a_workflow_that_is_repeated_after_a_fault_leaves_the_stream_free(name: 
     prepare, state, committed = WORKFLOWS[name]
     step = 1 if examples(1) > 1 else 2 if name == "commit" else 6
     for place in range(0, REQUESTS_MAX, step):
-        world = World()
-        world.create()
+        world = World().create()
         faults = FaultStore(world.store, operations=WRITES if fault is Fault.LOST_REPLY else OPERATIONS)
         with world.process(faults) as process:
             process.host.append(NAME, 0, [b"a"] * 3)

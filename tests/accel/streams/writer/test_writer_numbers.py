@@ -51,21 +51,13 @@ def offsets(futures: list[WriteFuture]) -> list[int]:
     return [place.offset for place in places if place is not None]
 
 
-@pytest.fixture
-def world() -> World:
-    world = World()
-    world.create(2)
-    return world
-
-
-def test_events_that_come_again_are_acknowledged_and_not_written(world: World) -> None:
-    with world.process() as process:
-        first = append(process, "0@0", [3, 7])
-        again = append(process, "0@0", [3, 7, 9])  # the first ones are on their way
-        assert offsets(first) == [0, 1]
-        assert offsets(again) == [REPEATED, REPEATED, 2]
-        assert offsets(append(process, "0@0", [7, 9])) == [REPEATED, REPEATED]
-        assert offsets(append(process, "0@0", [7], BOB)) == [3]
+def test_events_that_come_again_are_acknowledged_and_not_written(world: World, process: Process) -> None:
+    first = append(process, "0@0", [3, 7])
+    again = append(process, "0@0", [3, 7, 9])  # the first ones are on their way
+    assert offsets(first) == [0, 1]
+    assert offsets(again) == [REPEATED, REPEATED, 2]
+    assert offsets(append(process, "0@0", [7, 9])) == [REPEATED, REPEATED]
+    assert offsets(append(process, "0@0", [7], BOB)) == [3]
     assert world.payloads() == [b"3", b"7", b"9", b"7"]
 
 
@@ -158,18 +150,17 @@ def test_a_segment_that_is_sealed_refuses_and_those_that_follow_know_what_it_had
         assert held.covering(0.0, 1.0) == 9
 
 
-def test_numbers_pass_a_segment_that_nobody_wrote_to(world: World) -> None:
-    with world.process() as process:
-        stream = process.stream()
-        append(process, "0@0", [3])
-        process.host.flush()
-        now = count(int(world.seconds * 1000))
-        stream.scale([parse_segment("0@0")], [(0.0, 0.25), (0.25, 0.5)], next(now))
-        first, second = [each for each in stream.active_segments() if each.key_end <= 0.5]
-        stream.scale([first.id, second.id], [(0.0, 0.5)], next(now))
-        [last] = [each for each in stream.active_segments() if each.key_end == 0.5]
-        events = NumberedEvents(ALICE, [3, 4], [0.1, 0.3])
-        assert offsets(process.host.append_numbered(NAME, last.id, [b"3", b"4"], events)) == [REPEATED, 0]
+def test_numbers_pass_a_segment_that_nobody_wrote_to(world: World, process: Process) -> None:
+    stream = process.stream()
+    append(process, "0@0", [3])
+    process.host.flush()
+    now = count(int(world.seconds * 1000))
+    stream.scale([parse_segment("0@0")], [(0.0, 0.25), (0.25, 0.5)], next(now))
+    first, second = [each for each in stream.active_segments() if each.key_end <= 0.5]
+    stream.scale([first.id, second.id], [(0.0, 0.5)], next(now))
+    [last] = [each for each in stream.active_segments() if each.key_end == 0.5]
+    events = NumberedEvents(ALICE, [3, 4], [0.1, 0.3])
+    assert offsets(process.host.append_numbered(NAME, last.id, [b"3", b"4"], events)) == [REPEATED, 0]
 
 
 def test_writers_that_were_idle_the_longest_are_forgotten() -> None:
@@ -197,8 +188,8 @@ def test_writers_that_were_idle_the_longest_are_forgotten() -> None:
     ],
     ids=["id", "no id", "order", "below 0", "too high", "settled", "positions"],
 )
-def test_numbers_that_cannot_be_are_refused(world: World, events: NumberedEvents) -> None:
-    with world.process() as process, pytest.raises(ValueError, match="expected"):
+def test_numbers_that_cannot_be_are_refused(process: Process, events: NumberedEvents) -> None:
+    with pytest.raises(ValueError, match="expected"):
         process.host.append_numbered(NAME, 0, [b"x"] * len(events.numbers), events)
 
 

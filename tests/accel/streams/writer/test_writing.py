@@ -56,23 +56,19 @@ def moved_records(world: World, process: Process, segment_id: int) -> list[tuple
     return [tuple(row) for piece in index.pieces() for row in piece.rows.tolist()]
 
 
-def test_what_is_flushed_is_read_and_what_is_not_is_not() -> None:
-    world = World()
-    world.create()
-    with world.process() as process:
-        writer = process.writer()
-        for number in range(100):
-            writer.write(b"%d" % number, key=f"key-{number % 7}")
-        assert world.payloads() == []
-        writer.flush()
-        writer.write(b"100", "key-0")
-        assert by_number(world.payloads()) == numbered(0, 100)
+def test_what_is_flushed_is_read_and_what_is_not_is_not(world: World, process: Process) -> None:
+    writer = process.writer()
+    for number in range(100):
+        writer.write(b"%d" % number, key=f"key-{number % 7}")
+    assert world.payloads() == []
+    writer.flush()
+    writer.write(b"100", "key-0")
+    assert by_number(world.payloads()) == numbered(0, 100)
 
 
-def test_events_of_a_key_stay_in_order_and_one_call_makes_one_batch_a_segment() -> None:
-    world = World()
-    world.create(segments=3)
-    with world.process() as process, process.writer() as writer:
+@pytest.mark.parametrize("segments", [3])
+def test_events_of_a_key_stay_in_order_and_one_call_makes_one_batch_a_segment(world: World, process: Process) -> None:
+    with process.writer() as writer:
         writer.write(b"0", b"key-0")
         writer.write_many([(b"%d" % number, b"key-%d" % (number % 20)) for number in range(1, 50)])
         writer.write_many([])
@@ -84,26 +80,21 @@ def test_events_of_a_key_stay_in_order_and_one_call_makes_one_batch_a_segment() 
         assert numbers == sorted(numbers)
 
 
-def test_values_in_batches_and_index_agree_and_never_fall() -> None:
-    world = World()
-    world.create()
-    with world.process() as process:
-        writer = process.writer(StreamWriterSettings(batch_events_max=2))
-        for number in range(40):
-            world.seconds += (-1) ** number * 3  # the clock is set back now and then
-            writer.write(b"%d" % number, b"key-%d" % number)
-        writer.close()
-        process.host.close()
-        for segment_id, batches in world.batches().items():
-            logged = [(batch.next_offset, batch.value) for batch in batches]
-            assert moved_records(world, process, segment_id) == logged
-            assert [value for _, value in logged] == sorted(value for _, value in logged)
+def test_values_in_batches_and_index_agree_and_never_fall(world: World, process: Process) -> None:
+    writer = process.writer(StreamWriterSettings(batch_events_max=2))
+    for number in range(40):
+        world.seconds += (-1) ** number * 3  # the clock is set back now and then
+        writer.write(b"%d" % number, b"key-%d" % number)
+    writer.close()
+    process.host.close()
+    for segment_id, batches in world.batches().items():
+        logged = [(batch.next_offset, batch.value) for batch in batches]
+        assert moved_records(world, process, segment_id) == logged
+        assert [value for _, value in logged] == sorted(value for _, value in logged)
 
 
 @pytest.mark.parametrize("unit", OffsetUnit)
-def test_a_new_session_makes_the_index_again_from_the_data(unit: OffsetUnit) -> None:
-    world = World()
-    world.create(unit=unit)
+def test_a_new_session_makes_the_index_again_from_the_data(world: World) -> None:
     settings = StreamWriterSettings(batch_events_max=2)
     with world.process() as process:
         writer = process.writer(settings)
@@ -129,8 +120,7 @@ def test_a_new_session_makes_the_index_again_from_the_data(unit: OffsetUnit) -> 
 
 
 def test_offsets_count_bytes_where_the_stream_says_so() -> None:
-    world = World()
-    world.create(segments=1, unit=OffsetUnit.BYTES)
+    world = World().create(segments=1, unit=OffsetUnit.BYTES)
     with world.process() as process, process.writer() as writer:
         writer.write_many([(b"four", b"a"), (b"", b"b"), (b"seven77", b"c")])
         writer.flush()
@@ -139,24 +129,19 @@ def test_offsets_count_bytes_where_the_stream_says_so() -> None:
         assert batch.offsets.tolist() == [0, 8, 12, 23]
 
 
-def test_two_streams_in_one_host_share_objects_and_nothing_else() -> None:
-    world = World()
-    world.create()
-    with world.process() as process:
-        world.create(name=OTHER, by=process)
-        with process.writer() as orders, process.writer(name=OTHER) as returns:
-            for number in range(20):
-                (orders if number % 2 else returns).write(b"%d" % number, b"%d" % number)
-            orders.flush()
-            returns.flush()
-        process.stream().scale(ids_of("0@0"), [(0.0, 0.5)])
+def test_two_streams_in_one_host_share_objects_and_nothing_else(world: World, process: Process) -> None:
+    world.create(name=OTHER, by=process)
+    with process.writer() as orders, process.writer(name=OTHER) as returns:
+        for number in range(20):
+            (orders if number % 2 else returns).write(b"%d" % number, b"%d" % number)
+        orders.flush()
+        returns.flush()
+    process.stream().scale(ids_of("0@0"), [(0.0, 0.5)])
     assert by_number(world.payloads()) == numbered(0, 20)[1::2]
     assert by_number(world.payloads(OTHER)) == numbered(0, 20)[::2]
 
 
-def test_a_second_session_fences_the_first() -> None:
-    world = World()
-    world.create()
+def test_a_second_session_fences_the_first(world: World) -> None:
     with world.process() as old:
         writer = old.writer()
         writer.write(b"0", b"a")
@@ -176,21 +161,18 @@ def test_a_second_session_fences_the_first() -> None:
 # Scaling while it is written
 
 
-def test_writing_goes_on_through_scales_in_order_of_each_key() -> None:
-    world = World()
-    world.create()
+def test_writing_goes_on_through_scales_in_order_of_each_key(world: World, process: Process) -> None:
     written = defaultdict(list)
-    with world.process() as process:
-        writer = process.writer(StreamWriterSettings(batch_events_max=5))
-        numbers = count()
-        for scale in [None, ("0@0", [(0.0, 0.2), (0.2, 0.5)]), ("1@0 3@1", [(0.2, 1.0)]), ("2@1", [(0.0, 0.2)])]:
-            if scale is not None:
-                process.stream().scale(ids_of(*scale[0].split()), scale[1])
-            for number in [next(numbers) for _ in range(33)]:
-                written[number % 11].append(number)
-                writer.write(b"%d" % number, b"key-%d" % (number % 11))
-        writer.close()
-        process.host.close()
+    writer = process.writer(StreamWriterSettings(batch_events_max=5))
+    numbers = count()
+    for scale in [None, ("0@0", [(0.0, 0.2), (0.2, 0.5)]), ("1@0 3@1", [(0.2, 1.0)]), ("2@1", [(0.0, 0.2)])]:
+        if scale is not None:
+            process.stream().scale(ids_of(*scale[0].split()), scale[1])
+        for number in [next(numbers) for _ in range(33)]:
+            written[number % 11].append(number)
+            writer.write(b"%d" % number, b"key-%d" % (number % 11))
+    writer.close()
+    process.host.close()
     found = defaultdict(list)
     for _, batches in sorted(world.batches().items()):
         for event in (event for batch in batches for event in batch):
@@ -198,9 +180,7 @@ def test_writing_goes_on_through_scales_in_order_of_each_key() -> None:
     assert found == written
 
 
-def test_many_threads_write_while_the_stream_is_scaled() -> None:
-    world = World()
-    world.create()
+def test_many_threads_write_while_the_stream_is_scaled(world: World) -> None:
     bounds = SegmentsSettings(batch_bytes=400)
     with world.process(settings=bounds, moves=(2, 100)) as process, ThreadPoolExecutor(3) as threads:
         settings = StreamWriterSettings(batch_events_max=3, wait_seconds=1e9)
@@ -220,64 +200,56 @@ def test_many_threads_write_while_the_stream_is_scaled() -> None:
     assert by_number(world.payloads()) == numbered(0, 180)
 
 
-def test_a_write_waits_for_a_scale_that_is_under_way() -> None:
-    world = World()
-    world.create()
-    with world.process() as process:
-        writer, stream = process.writer(), process.stream()
-        ids = stream.active_segments().ids
-        writer.write(b"0", b"a")
-        process.host.seal(NAME, ids)
-        waits = count(1)
+def test_a_write_waits_for_a_scale_that_is_under_way(world: World, process: Process) -> None:
+    writer, stream = process.writer(), process.stream()
+    ids = stream.active_segments().ids
+    writer.write(b"0", b"a")
+    process.host.seal(NAME, ids)
+    waits = count(1)
 
-        def scale_at_the_third_wait() -> None:
-            if next(waits) == 3:
-                stream.scale(ids.tolist(), [(0.0, 1.0)])
+    def scale_at_the_third_wait() -> None:
+        if next(waits) == 3:
+            stream.scale(ids.tolist(), [(0.0, 1.0)])
 
-        world.on_sleep = scale_at_the_third_wait
-        writer.flush()
-        assert next(waits) == 4
+    world.on_sleep = scale_at_the_third_wait
+    writer.flush()
+    assert next(waits) == 4
     assert world.payloads() == [b"0"]
 
 
-def test_a_scale_that_does_not_end_is_not_waited_for_for_ever_and_nothing_is_lost() -> None:
-    world = World()
-    world.create()
-    with world.process() as process:
-        writer = process.writer(StreamWriterSettings(wait_seconds=2, pause_seconds=0.5))
-        writer.write(b"0", b"a")
-        ids = process.stream().active_segments().ids
-        process.host.seal(NAME, ids)
-        started = world.seconds
-        with pytest.raises(OperationNotAllowed, match="sealed"):
-            writer.flush()
-        assert world.seconds - started == pytest.approx(2)
-        process.stream().scale(ids.tolist(), [(0.0, 1.0)])
+def test_a_scale_that_does_not_end_is_not_waited_for_for_ever_and_nothing_is_lost(
+    world: World, process: Process
+) -> None:
+    writer = process.writer(StreamWriterSettings(wait_seconds=2, pause_seconds=0.5))
+    writer.write(b"0", b"a")
+    ids = process.stream().active_segments().ids
+    process.host.seal(NAME, ids)
+    started = world.seconds
+    with pytest.raises(OperationNotAllowed, match="sealed"):
         writer.flush()
+    assert world.seconds - started == pytest.approx(2)
+    process.stream().scale(ids.tolist(), [(0.0, 1.0)])
+    writer.flush()
     assert world.payloads() == [b"0"]
 
 
-def test_a_sealed_stream_takes_no_events() -> None:
-    world = World()
-    world.create()
-    with world.process() as process:
-        writer = process.writer()
-        writer.write(b"0", b"a")
+def test_a_sealed_stream_takes_no_events(world: World, process: Process) -> None:
+    writer = process.writer()
+    writer.write(b"0", b"a")
+    writer.flush()
+    process.stream().seal()
+    writer.write(b"1", b"a")
+    with pytest.raises(IllegalState, match="sealed"):
         writer.flush()
-        process.stream().seal()
-        writer.write(b"1", b"a")
-        with pytest.raises(IllegalState, match="sealed"):
-            writer.flush()
-        assert process.stream().state() is StreamState.SEALED
+    assert process.stream().state() is StreamState.SEALED
     assert world.payloads() == [b"0"]
 
 
 # The host, as workflows use it
 
 
-def test_orders_of_workflows_may_be_repeated_by_another_process() -> None:
-    world = World()
-    world.create(segments=1)
+@pytest.mark.parametrize("segments", [1])
+def test_orders_of_workflows_may_be_repeated_by_another_process(world: World) -> None:
     with world.process() as process, process.writer() as writer:
         writer.write_many([(b"%d" % number, b"a") for number in range(10)])
         ids = process.stream().active_segments().ids
@@ -306,9 +278,8 @@ def test_orders_of_workflows_may_be_repeated_by_another_process() -> None:
     assert world.payloads() == []
 
 
-def test_truncation_lets_data_go_and_the_index_stays_whole() -> None:
-    world = World()
-    world.create(segments=1)
+@pytest.mark.parametrize("segments", [1])
+def test_truncation_lets_data_go_and_the_index_stays_whole(world: World) -> None:
     with world.process() as process:
         writer = process.writer(StreamWriterSettings(batch_events_max=4))
         for number in range(20):
@@ -326,17 +297,17 @@ def test_truncation_lets_data_go_and_the_index_stays_whole() -> None:
         assert process.stream().truncation().deleted_count == 1
 
 
-def test_information_tells_where_durable_data_ends_and_the_least_value_of_what_follows() -> None:
-    world = World()
-    world.create(segments=1)
-    with world.process() as process:
-        world.seconds = 2_000.0
-        assert process.host.info(NAME, 0) == (0, 2_000_000, False)
-        process.host.append(NAME, 0, [b"x", b"y"])
-        world.seconds = 2_001.0
-        assert process.host.info(NAME, 0) == (0, 2_000_000, False)
-        process.host.flush()
-        assert process.host.info(NAME, 0) == (2, 2_001_000, False)
+@pytest.mark.parametrize("segments", [1])
+def test_information_tells_where_durable_data_ends_and_the_least_value_of_what_follows(
+    world: World, process: Process
+) -> None:
+    world.seconds = 2_000.0
+    assert process.host.info(NAME, 0) == (0, 2_000_000, False)
+    process.host.append(NAME, 0, [b"x", b"y"])
+    world.seconds = 2_001.0
+    assert process.host.info(NAME, 0) == (0, 2_000_000, False)
+    process.host.flush()
+    assert process.host.info(NAME, 0) == (2, 2_001_000, False)
 
 
 # Bounds, and stores that fail
@@ -344,8 +315,7 @@ def test_information_tells_where_durable_data_ends_and_the_least_value_of_what_f
 
 def test_memory_is_bounded_by_flushing_and_a_store_that_fails_stops_the_writer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uploads, "COMMIT_ATTEMPTS", 1)
-    world = World()
-    world.create(segments=1)
+    world = World().create(segments=1)
     faults = FaultStore(world.store)
     bounds = SegmentsSettings(batch_bytes=1000)
     with world.process(faults, bounds) as process:
@@ -379,10 +349,8 @@ def refusal(writer: StreamWriter, payload: bytes) -> AccelError | None:
 
 @pytest.mark.parametrize("seed", range(examples(12)))
 def test_with_any_faults_each_event_is_there_once_when_a_flush_has_come_through(
-    seed: int, monkeypatch: pytest.MonkeyPatch
+    world: World, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = World()
-    world.create()
     broken = FaultStore(world.store, rng=random.Random(seed), probabilities=dict.fromkeys(Fault, 0.04))
     passing = [None] * 10_000
     broken.schedule(*passing)
@@ -401,9 +369,8 @@ def test_with_any_faults_each_event_is_there_once_when_a_flush_has_come_through(
     assert by_number(world.payloads()) == numbered(0, 40)
 
 
-def test_old_events_are_sent_on_by_those_that_follow() -> None:
-    world = World()
-    world.create(segments=1)
+@pytest.mark.parametrize("segments", [1])
+def test_old_events_are_sent_on_by_those_that_follow(world: World) -> None:
     with world.process(settings=SegmentsSettings(linger_seconds=2)) as process:
         writer = process.writer()
         writer.write(b"0", b"a")
@@ -415,17 +382,14 @@ def test_old_events_are_sent_on_by_those_that_follow() -> None:
         assert world.payloads() == [b"0", b"1"]
 
 
-def test_a_stream_opened_with_another_host_is_refused() -> None:
-    world = World()
-    world.create()
-    with world.process() as process, world.process(node_id=5) as other, pytest.raises(InvalidArgument, match="host"):
+def test_a_stream_opened_with_another_host_is_refused(world: World, process: Process) -> None:
+    with world.process(node_id=5) as other, pytest.raises(InvalidArgument, match="host"):
         StreamWriter(other.stream(), process.host)
 
 
-def test_what_is_no_bytes_is_refused_and_leaves_nothing_behind() -> None:
-    world = World()
-    world.create(segments=1)
-    with world.process() as process, process.writer() as writer:
+@pytest.mark.parametrize("segments", [1])
+def test_what_is_no_bytes_is_refused_and_leaves_nothing_behind(world: World, process: Process) -> None:
+    with process.writer() as writer:
         no_payloads: list[Any] = ["text", 5, None, [b"0"], np.zeros(3, np.uint8)]
         for refused in no_payloads:
             with pytest.raises(InvalidArgument, match="expected bytes as payload, found"):
@@ -445,14 +409,13 @@ def test_what_is_no_bytes_is_refused_and_leaves_nothing_behind() -> None:
     assert world.payloads() == [b"0"]
 
 
-def test_bytes_that_change_after_the_call_are_written_as_they_were() -> None:
-    world = World()
-    world.create(segments=1)
+@pytest.mark.parametrize("segments", [1])
+def test_bytes_that_change_after_the_call_are_written_as_they_were(world: World, process: Process) -> None:
     changing: Any = bytearray(b"first")
     every_second: Any = memoryview(b"s-e-c-o-n-d")[::2]
     numbers: Any = memoryview(array("H", [0x3030]))
     key: Any = bytearray(b"a")
-    with world.process() as process, process.writer() as writer:
+    with process.writer() as writer:
         writer.write(changing, b"a")
         writer.write(every_second, key)
         writer.write_many([(changing, b"a"), (numbers, key)])
@@ -461,10 +424,9 @@ def test_bytes_that_change_after_the_call_are_written_as_they_were() -> None:
     assert world.payloads() == [b"first", b"second", b"first", b"00"]
 
 
-def test_tails_are_told_of_segments_that_another_node_writes() -> None:
-    world = World()
-    world.create(segments=1)
-    with world.process() as process, process.writer() as writer:
+@pytest.mark.parametrize("segments", [1])
+def test_tails_are_told_of_segments_that_another_node_writes(world: World, process: Process) -> None:
+    with process.writer() as writer:
         writer.write_many([(b"0", b"a"), (b"1", b"a")])
         writer.flush()
         ids = process.stream().active_segments().ids
@@ -476,27 +438,23 @@ def test_tails_are_told_of_segments_that_another_node_writes() -> None:
                 other.host.seal(NAME, ids)
 
 
-def test_a_closed_writer_writes_no_more() -> None:
-    world = World()
-    world.create()
-    with world.process() as process:
-        with process.writer() as writer:
-            writer.write(b"0", b"a")
-        writer.close()
-        with pytest.raises(Closed, match="closed"):
-            writer.write(b"1", b"a")
-        process.host.close()
-        process.host.close()
-        with pytest.raises(Closed, match="closed"):
-            process.host.append(NAME, 0, [b"2"])
+def test_a_closed_writer_writes_no_more(world: World, process: Process) -> None:
+    with process.writer() as writer:
+        writer.write(b"0", b"a")
+    writer.close()
+    with pytest.raises(Closed, match="closed"):
+        writer.write(b"1", b"a")
+    process.host.close()
+    process.host.close()
+    with pytest.raises(Closed, match="closed"):
+        process.host.append(NAME, 0, [b"2"])
     assert world.payloads() == [b"0"]
 
 
 def test_it_works_on_an_endpoint(moto_endpoint: Endpoint, aws_environment: pytest.MonkeyPatch) -> None:
     del aws_environment
     url = f"s3://{new_bucket(moto_endpoint.client)}/some/prefix"
-    world = World(open_store(url, StoreSettings(endpoint_url=moto_endpoint.url)))
-    world.create()
+    world = World(open_store(url, StoreSettings(endpoint_url=moto_endpoint.url))).create()
     with world.process() as process:
         with process.writer() as writer:
             for number in range(10):

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from itertools import count
+from typing import Self
 
 from accel import ReadAccelerator, Settings
 from accel.catalog import CatalogSettings, ObjectCatalog
@@ -170,15 +171,15 @@ class World:
         unit: OffsetUnit = OffsetUnit.RECORDS,
         name: StreamName = NAME,
         by: Process | None = None,
-    ) -> None:
+    ) -> Self:
         """Make scope and stream, and their segments."""
         if by is None:
             with self.process() as process:
-                self.create(segments, unit, name, process)
-            return
+                return self.create(segments, unit, name, process)
         by.streams.create_scope(name[0])
         wanted = StreamConfiguration(min_segments=1, offset_unit=unit)
         by.streams.create_stream(*name, wanted, int(self.seconds * 1000), segments=segments)
+        return self
 
     def asking(self, name: StreamName = NAME) -> Stream:
         """A stream as a process without a host sees it."""
