@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from uuid import uuid4
 import pytest
 
 import accel
-from accel import CatalogSettings, Connection, ConnectionSettings, Event, FormatRecord, ReaderSettings
+from accel import AsyncConnection, CatalogSettings, Connection, ConnectionSettings, Event, FormatRecord, ReaderSettings
 from accel.errors import (
     CatalogMissing,
     Closed,
@@ -61,11 +61,28 @@ def payloads(events: Iterator[Event]) -> list[bytes]:
     return sorted(event.payload for event in events)
 
 
+def read(connection: Connection, from_cut: Mapping[int, int] | None = None) -> list[bytes]:
+    """All events of the stream."""
+    with connection.reader("shop", "orders", from_cut=from_cut, settings=QUICK) as reader:
+        return payloads(reader)
+
+
+def stored(store: MemoryStore) -> list[bytes]:
+    """What another process reads."""
+    with connected(store) as streams:
+        return read(streams)
+
+
+async def made(streams: AsyncConnection) -> None:
+    """Make the stream."""
+    await streams.create_scope("shop")
+    await streams.create_stream("shop", "orders", segments=2)
+
+
 def test_one_call_is_enough_to_write_and_to_read() -> None:
     with accel.connect(f"memory://{uuid4().hex}/some/prefix", create=True) as streams:
         written(streams, b"1", b"2", b"3")
-        with streams.reader("shop", "orders", settings=QUICK) as reader:
-            assert payloads(reader) == [b"1", b"2", b"3"]
+        assert read(streams) == [b"1", b"2", b"3"]
 
 
 def test_another_process_goes_on_where_a_reader_was(store: MemoryStore) -> None:
@@ -75,8 +92,8 @@ def test_another_process_goes_on_where_a_reader_was(store: MemoryStore) -> None:
             assert payloads(reader) == [b"1"]
             cut = reader.position()
         written(streams, b"2")
-    with connected(store) as streams, streams.reader("shop", "orders", from_cut=cut, settings=QUICK) as reader:
-        assert payloads(reader) == [b"2"]
+    with connected(store) as streams:
+        assert read(streams, cut) == [b"2"]
 
 
 def test_readers_of_a_group_share_a_stream(store: MemoryStore) -> None:
@@ -110,8 +127,7 @@ def test_under_asyncio_the_same_streams_are_read(store: MemoryStore) -> None:
 def test_under_asyncio_events_are_written_and_read_in_a_group(store: MemoryStore) -> None:
     async def run() -> list[bytes]:
         async with connected(store) as streams:
-            await streams.create_scope("shop")
-            await streams.create_stream("shop", "orders", segments=2)
+            await made(streams)
             async with streams.writer("shop", "orders") as writer:
                 futures = [await writer.write(b"%d" % at, key=f"key {at}") for at in range(4)]
                 assert len({await future for future in futures}) == 4
@@ -125,8 +141,7 @@ def test_under_asyncio_events_are_written_and_read_in_a_group(store: MemoryStore
 def test_under_asyncio_writers_and_readers_of_groups_are_closed_with_the_connection(store: MemoryStore) -> None:
     async def run() -> None:
         async with connected(store) as streams:
-            await streams.create_scope("shop")
-            await streams.create_stream("shop", "orders", segments=2)
+            await made(streams)
             await streams.writer("shop", "orders")  # nothing is ever asked of it
             writer = await streams.writer("shop", "orders")
             future = await writer.write(b"1", key="anna")
@@ -145,8 +160,7 @@ def test_under_asyncio_writers_and_readers_of_groups_are_closed_with_the_connect
     asyncio.run(run())
     with connected(store) as streams:
         assert streams.group("shop", "orders", "billing").state().readers == ()
-        with streams.reader("shop", "orders", settings=QUICK) as reader:
-            assert payloads(reader) == [b"1", b"2"]
+        assert read(streams) == [b"1", b"2"]
 
 
 def test_under_asyncio_nothing_is_made_durable_after_an_error_and_groups_are_left(store: MemoryStore) -> None:
@@ -154,8 +168,7 @@ def test_under_asyncio_nothing_is_made_durable_after_an_error_and_groups_are_lef
 
     async def run() -> None:
         async with accel.connect(store, create=FORMAT, settings=lingering) as streams:
-            await streams.create_scope("shop")
-            await streams.create_stream("shop", "orders", segments=2)
+            await made(streams)
             reader = await streams.group_reader("shop", "orders", "billing", "one", settings=QUICK)
             assert await reader.next_batch(timeout_seconds=0.0) is None
             writer = await streams.writer("shop", "orders")
@@ -166,8 +179,7 @@ def test_under_asyncio_nothing_is_made_durable_after_an_error_and_groups_are_lef
         asyncio.run(run())
     with connected(store) as streams:
         assert streams.group("shop", "orders", "billing").state().readers == ()
-        with streams.reader("shop", "orders", settings=QUICK) as reader:
-            assert payloads(reader) == []
+        assert read(streams) == []
 
 
 # What is opened, and when
@@ -179,8 +191,8 @@ def test_connecting_sends_nothing_and_a_reader_opens_no_session(store: MemorySto
     counting = CountingStore(store)
     streams = accel.connect(counting, settings=SMALL)
     assert counting.reset().total.requests == 0
-    with streams, streams.reader("shop", "orders", settings=QUICK) as reader:
-        assert payloads(reader) == [b"1"]
+    with streams:
+        assert read(streams) == [b"1"]
     assert {name for name in counting.snapshot().by_operation if name.startswith("put")} == set()
 
 
@@ -280,8 +292,7 @@ def test_processes_share_a_stream_and_each_writes_all_keys(store: MemoryStore) -
             stream = other.stream("shop", "orders")
             assert stream.merge(*stream.active_segments().ids.tolist()).epoch == 1
             written(other, b"8")
-        with one.reader("shop", "orders", settings=QUICK) as reader:
-            assert payloads(reader) == [b"%d" % at for at in range(1, 9)]
+        assert read(one) == [b"%d" % at for at in range(1, 9)]
 
 
 def test_an_owner_that_cannot_be_asked_is_named_and_its_segments_are_taken_over_when_it_has_ended(
@@ -297,8 +308,7 @@ def test_an_owner_that_cannot_be_asked_is_named_and_its_segments_are_taken_over_
             assert not future.done()
             one.close()
             assert future.result() is not None
-    with connected(store) as streams, streams.reader("shop", "orders", settings=QUICK) as reader:
-        assert payloads(reader) == [b"1", b"2"]
+    assert stored(store) == [b"1", b"2"]
 
 
 def test_an_application_of_the_connection_takes_events(store: MemoryStore) -> None:
@@ -378,8 +388,7 @@ def test_what_was_given_out_is_closed_with_the_connection(store: MemoryStore) ->
     for ended in (lambda: writer.write(b"2", key="anna"), reader.next_batch, lambda: streams.catalog):
         with pytest.raises(Closed):
             ended()
-    with connected(store) as streams, streams.reader("shop", "orders", settings=QUICK) as reader:
-        assert payloads(reader) == [b"1"]
+    assert stored(store) == [b"1"]
     streams.close()  # does nothing a second time
 
 
@@ -393,8 +402,7 @@ def test_after_an_error_nothing_is_made_durable(store: MemoryStore) -> None:
 
     with pytest.raises(ZeroDivisionError):
         fail()
-    with connected(store) as streams, streams.reader("shop", "orders", settings=QUICK) as reader:
-        assert payloads(reader) == []
+    assert stored(store) == []
 
 
 def test_another_process_is_refused(store: MemoryStore) -> None:
@@ -411,8 +419,7 @@ def test_it_connects_to_an_endpoint(moto_endpoint: Endpoint, aws_environment: py
     url = f"s3://{new_bucket(moto_endpoint.client)}/some/prefix"
     with accel.connect(url, create=FORMAT, s3=StoreSettings(endpoint_url=moto_endpoint.url)) as streams:
         written(streams, b"1", b"2")
-        with streams.reader("shop", "orders", settings=QUICK) as reader:
-            assert payloads(reader) == [b"1", b"2"]
+        assert read(streams) == [b"1", b"2"]
 
 
 def test_rare_names_come_from_the_package_too() -> None:

@@ -66,26 +66,18 @@ def begun(before: set[threading.Thread]) -> list[str]:
     return [each.name for each in new()]
 
 
-def doubled(opened: object) -> object:
-    return mock.Mock(spec=opened)
-
-
 def copied(opened: object) -> object:
     with suppress(WrongProcess):  # as for `pickle`
         return copy.copy(opened)
     return None
 
 
-def specified(opened: object) -> object:
-    return mock.create_autospec(opened)
-
-
 LOOKS: dict[str, Callable[[Any], object]] = {
     "members": inspect.getmembers,
     "names": dir,
     "text": repr,
-    "double": doubled,
-    "specified double": specified,
+    "double": lambda opened: mock.Mock(spec=opened),
+    "specified double": mock.create_autospec,
     "copy": copied,
     "truth": bool,
     "equal": lambda opened: opened == opened,  # noqa: PLR0124 - that is what is looked at

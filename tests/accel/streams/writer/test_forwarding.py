@@ -37,9 +37,8 @@ from accel.streams.shared.segments import SharedSegments
 from accel.streams.writer import StreamWriter
 from accel.streams.writer_numbers import REPEATED, Held
 from accel.testing import Fault, FaultStore
-from loaders.store import ObjectStore
-from loaders.store.decorated import Answer, DecoratedStore, StoreCall
-from tests.accel.streams.writer.world import HISTORY, NAME, Process, World, ids_of
+from loaders.store.decorated import DecoratedStore
+from tests.accel.streams.writer.world import HISTORY, NAME, Process, Watched, World, ids_of
 from tests.examples import examples
 
 SECRET = "a secret of the shop"  # noqa: S105 - of tests
@@ -429,18 +428,8 @@ def test_writers_takers_and_a_bad_network_keep_each_key_in_order(seed: int) -> N
 # Futures, transactions, threads
 
 
-def places_of(world: World) -> dict[bytes, tuple[int, int]]:
-    return {
-        event.payload: (segment_id, event.offset)
-        for segment_id, batches in world.batches().items()
-        for batch in batches
-        for event in batch
-    }
-
-
 @pytest.mark.parametrize("unit", OffsetUnit)
-def test_each_event_has_a_future_that_tells_its_place_wherever_it_went(network: Network, unit: OffsetUnit) -> None:
-    world = World().create(segments=4, unit=unit)
+def test_each_event_has_a_future_that_tells_its_place_wherever_it_went(world: World, network: Network) -> None:
     first, second = (Peer(world, node_id, network) for node_id in NODES)
     second.process.host.open_segments(NAME, ids_of("1@0", "2@0"))
     payloads = [b"%d" % at * (at + 1) for at in range(12)]
@@ -449,7 +438,7 @@ def test_each_event_has_a_future_that_tells_its_place_wherever_it_went(network: 
         futures.append(writer.write(b"one", "key-1"))
         writer.flush()
         found = [future.result() for future in futures]
-    places = places_of(world)
+    places = world.places()
     assert found == [places[payload] for payload in [*payloads, b"one"]]
     assert {place.segment_id for place in found if place is not None} > set(ids_of("1@0", "2@0"))
     first.die()
@@ -500,22 +489,8 @@ def test_a_transaction_comes_whole_whoever_has_its_segments(world: World, networ
     second.die()
 
 
-class WhenMerging(DecoratedStore):
-    """Something happens once, after it was said what is about to be merged."""
-
-    def __init__(self, inner: ObjectStore) -> None:
-        super().__init__(inner)
-        self.acts: list[Callable[[], object]] = []
-
-    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
-        answer = send()
-        if self.acts and call.operation == "put" and "accel/transactions/node-" in call.key:
-            self.acts.pop()()
-        return answer
-
-
 def test_a_merge_that_meets_a_take_over_is_made_again_and_its_session_goes_on(world: World, network: Network) -> None:
-    store = WhenMerging(world.store)
+    store = Watched(world.store)
     first, second = Peer(world, 4, network, store), Peer(world, 5, network)
     with first.writer() as writer, second.writer() as other:
         write(writer, range(1))
@@ -528,9 +503,9 @@ def test_a_merge_that_meets_a_take_over_is_made_again_and_its_session_goes_on(wo
             write(writer, range(2, 3))  # waits for the next object, in segments that the merge has taken, too
             second.process.host.take_over(NAME, {1: 4, 2: 4})
 
-        store.acts.append(steal)
+        store.once_after("put", "accel/transactions/node-", steal)
         writer.commit_transaction(transaction)
-        assert not store.acts
+        assert second.process.host.node_of(NAME, 1) == 5
         write(writer, range(3, 4))
         write(other, range(1), "b")
         other.flush()

@@ -93,15 +93,6 @@ def numbered(start: int, stop: int) -> list[bytes]:
     return [b"%d" % number for number in range(start, stop)]
 
 
-def places(world: World) -> dict[bytes, EventPlace]:
-    """Where each durable event stands."""
-    found = {}
-    for segment_id, batches in world.batches().items():
-        for event in (event for batch in batches for event in batch):
-            found[event.payload] = EventPlace(segment_id, event.offset)
-    return found
-
-
 # What a future says
 
 
@@ -112,7 +103,7 @@ def test_a_future_gives_the_place_of_its_event_without_a_flush(world: World, pro
     many = [(b"many-%d" % number, b"%d" % number) for number in range(20)]
     futures |= dict(zip([each for each, _ in many], writer.write_many(many), strict=True))
     told = {payload: future.result(LONG) for payload, future in futures.items()}
-    assert told == places(world)
+    assert told == world.places()
     assert all(future.done() and future.exception() is None for future in futures.values())
 
 
@@ -139,7 +130,7 @@ def test_a_write_waits_for_no_upload_and_events_gather_meanwhile(world: World) -
         held.let_go()
         writer.flush()
         assert all(each.done() for each in futures)
-        assert [each.result() for each in futures] == [places(world)[each] for each in numbered(0, 200)]
+        assert [each.result() for each in futures] == [world.places()[each] for each in numbered(0, 200)]
     check_order(world)
 
 
@@ -272,7 +263,7 @@ def test_a_future_can_be_awaited_and_who_is_cancelled_while_waiting_loses_no_eve
             with pytest.raises(asyncio.CancelledError):
                 await waiting
             held.let_go()
-            assert await future == places(world)[b"1"]
+            assert await future == world.places()[b"1"]
             assert await future == future.result()
 
     asyncio.run(run())
@@ -301,7 +292,7 @@ def test_the_asynchronous_writer_does_what_the_other_one_does(world: World) -> N
             return told
 
     told = asyncio.run(run())
-    found = places(world)
+    found = world.places()
     assert {each: found[each] for each in told} == told
     assert sorted(map(int, found)) == [*range(41), 42]
 
@@ -576,10 +567,9 @@ def test_keys_stay_in_order_through_scales_while_threads_write(world: World, pro
         writer.close()
         process.host.close()
     found = defaultdict(list)
-    for _, batches in sorted(world.batches().items()):
-        for event in (event for batch in batches for event in batch):
-            thread, number = map(int, event.payload.split(b":"))
-            found[thread].append(number)
+    for payload in world.payloads():
+        thread, number = map(int, payload.split(b":"))
+        found[thread].append(number)
     assert dict(found) == {thread: list(range(len(written))) for thread, written in enumerate(futures)}
     world.check_times()
 
@@ -605,9 +595,8 @@ def test_the_future_of_a_transaction_says_that_it_is_committed_or_why_not(world:
 def check_order(world: World) -> None:
     """Events of one key, of five, stand in the order of their numbers, each once."""
     seen: dict[int, list[int]] = defaultdict(list)
-    for _, batches in sorted(world.batches().items()):
-        for event in (event for batch in batches for event in batch):
-            seen[int(event.payload) % 5].append(int(event.payload))
+    for payload in world.payloads():
+        seen[int(payload) % 5].append(int(payload))
     for numbers in seen.values():
         assert numbers == sorted(set(numbers))
 
@@ -633,7 +622,7 @@ def test_with_any_faults_each_event_is_there_once_in_order_and_each_future_tells
                     writer.flush()
         told = {b"%d" % number: future.result(LONG) for number, future in enumerate(futures)}
         broken.schedule(*passing)
-        assert told == places(world)
+        assert told == world.places()
     check_order(world)
 
 
@@ -670,7 +659,7 @@ def test_nothing_acknowledged_is_lost_wherever_a_process_dies_beside_its_callers
             with process.writer() as writer:
                 writer.write(b"99", b"key-4").result(LONG)
             process.host.close()
-        found = places(world)
+        found = world.places()
         assert acknowledged <= set(found), number
         assert {payload: futures[payload].result() for payload in acknowledged} == {
             payload: found[payload] for payload in acknowledged

@@ -8,7 +8,6 @@ import linecache
 import logging
 import sys
 import threading
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
@@ -24,6 +23,8 @@ from accel.streams.acknowledgements import WriteFuture
 from accel.streams.settings import ConnectionSettings, SegmentsSettings
 from accel.streams.writer import StreamWriter
 from loaders.store import MemoryStore
+from tests.interrupts.signals import Limit, T
+from tests.interrupts.signals import guarded as guarded_for
 
 LONG = 20.0
 """Longer than anything here takes, in seconds."""
@@ -32,29 +33,9 @@ SLOW = ConnectionSettings(segments=SegmentsSettings(linger_seconds=LONG))
 """Events wait until a flush."""
 
 
-class Limit(Exception):
-    """What a signal handler raises, as the time limit of a task."""
-
-
-def guarded(call: Callable[[], object]) -> object:
+def guarded(call: Callable[[], T]) -> T:
     """Call in another thread, and fail if it does not come back."""
-    outcome: list[object] = []
-
-    def work() -> None:
-        try:
-            outcome.append(call())
-        except BaseException as error:  # noqa: BLE001 - raised below
-            outcome.append(error)
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    thread.join(LONG)
-    if thread.is_alive():
-        stack = traceback.format_stack(sys._current_frames()[thread.ident or 0])
-        pytest.fail("expected a call that returns, found it at\n" + "".join(stack[-5:]))
-    if isinstance(outcome[0], BaseException):
-        raise outcome[0]
-    return outcome[0]
+    return guarded_for(LONG, call)
 
 
 @pytest.fixture
@@ -220,7 +201,7 @@ def lines_of(call: Callable[[int], object], act: Callable[[int], object]) -> int
     raise AssertionError
 
 
-def fail(_: int) -> None:
+def fail(_: int = 0) -> None:
     raise Limit
 
 
@@ -311,7 +292,7 @@ def test_a_number_that_an_interrupted_write_was_given_is_stored_once_when_it_is_
 
         lines = lines_of(write, fail)
         for number in range(lines):  # once more, in another object, as a producer does
-            again = at_line(number, lambda: write(lines + number), fail_now)  # noqa: B023 - called at once
+            again = at_line(number, lambda: write(lines + number), fail)  # noqa: B023 - called at once
             assert again
             with suppress(InvalidArgument):  # it was taken before
                 write(lines + number)
@@ -319,10 +300,6 @@ def test_a_number_that_an_interrupted_write_was_given_is_stored_once_when_it_is_
     stored = sorted(map(int, payloads(store)))
     assert stored == sorted(set(stored))
     assert set(range(lines, 2 * lines)) <= set(stored)
-
-
-def fail_now() -> None:
-    raise Limit
 
 
 def test_a_transaction_whose_calls_were_interrupted_is_committed_whole_by_another_call(store: MemoryStore) -> None:
@@ -342,7 +319,7 @@ def test_a_transaction_whose_calls_were_interrupted_is_committed_whole_by_anothe
         stored = payloads(store).count(b"event")
         for number in count(0, 3):
             transaction = begun(2)
-            is_within = at_line(number, lambda: writer.commit_transaction(transaction), fail_now)  # noqa: B023
+            is_within = at_line(number, lambda: writer.commit_transaction(transaction), fail)  # noqa: B023
             guarded(lambda: writer.commit_transaction(transaction))  # noqa: B023 - called at once
             assert taken[-1].result(LONG) is None
             stored += 2

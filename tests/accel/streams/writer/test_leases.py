@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
 from dataclasses import replace
 from threading import Barrier, Event
-from typing import TypeVar
 from uuid import UUID
 
 import pytest
@@ -17,10 +15,10 @@ from accel.streams.leases import TransactionLeases
 from accel.streams.settings import StreamWriterSettings
 from accel.streams.writer import StreamWriter
 from accel.system import SYSTEM
-from loaders.store.decorated import DecoratedStore, StoreCall
-from tests.accel.streams.writer.world import NODE, Process, World, ids_of
+from loaders.store import CountingStore
+from loaders.store.decorated import StoreCall
+from tests.accel.streams.writer.world import NODE, Process, Watched, World, ids_of
 
-Answer = TypeVar("Answer")
 LOOKING = StreamWriterSettings(requests_seconds=30.0)
 LEASE_SECONDS = 60.0
 LONGEST_SECONDS = 24 * 3600.0
@@ -153,17 +151,6 @@ def test_a_writer_that_is_gone_keeps_nothing_alive(world: World, process: Proces
     assert status(world, transaction) is TransactionStatus.ABORTED
 
 
-class Counted(DecoratedStore):
-    """Counts requests."""
-
-    count = 0
-
-    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
-        del call
-        self.count += 1
-        return send()
-
-
 def open_transactions(process: Process, count: int) -> StreamWriter:
     writer = process.writer()
     for _ in range(count):
@@ -173,27 +160,27 @@ def open_transactions(process: Process, count: int) -> StreamWriter:
 
 @pytest.mark.parametrize("count", [1, 20, 40])
 def test_closing_a_writer_takes_ten_requests_for_each_open_transaction(world: World, count: int) -> None:
-    store = Counted(world.store)
+    store = CountingStore(world.store)
     with world.process(store) as process:
         writer = open_transactions(process, count)
-        store.count = 0
+        store.reset()
         writer.close()
-        assert store.count <= 50 + 10 * count
+        assert store.reset().total.requests <= 50 + 10 * count
 
 
 def test_to_abort_or_commit_one_transaction_costs_the_same_beside_others(world: World) -> None:
-    store = Counted(world.store)
+    store = CountingStore(world.store)
     costs = []
     with world.process(store) as process:
         for _ in range(3):
             open_transactions(process, 20)
             writer = process.writer()
             one, other = (writer.begin_transaction() for _ in range(2))
-            store.count = 0
+            store.reset()
             writer.abort_transaction(one)
-            aborted = store.count
+            aborted = store.reset().total.requests
             writer.commit_transaction(other)
-            costs.append((aborted, store.count - aborted))
+            costs.append((aborted, store.reset().total.requests))
     assert len(set(costs[1:])) == 1
     assert costs[-1][0] <= 20
 
@@ -210,31 +197,21 @@ def test_the_abort_of_the_last_transaction_of_an_older_epoch_drops_its_table(pro
         assert (transactions.epochs(), transactions.epochs_with_table()) == ([], [])
 
 
-class BothOrNone(DecoratedStore):
-    """Takes writes of transactions only if two of them are under way.
-
-    Attributes:
-        pair: where both wait for each other; None = no write waits.
-    """
-
-    pair: Barrier | None = None
-
-    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
-        if self.pair is not None and call.operation == "put" and "transactionsInEpoch" in call.key:
-            self.pair.wait(10)
-        return send()
-
-
 def test_leases_of_several_transactions_are_renewed_side_by_side(world: World) -> None:
     """One after the other, those of a thousand transactions expired on a slow store before it was their turn."""
-    store = BothOrNone(world.store)
+    store, pair = Watched(world.store), Barrier(2)
+
+    def wait_for_each_other(call: StoreCall) -> None:
+        if call.operation == "put" and "transactionsInEpoch" in call.key:
+            pair.wait(10)
+
     with world.process(store) as process:
         writer = process.writer(LOOKING)
         transactions = [writer.begin_transaction() for _ in range(2)]
         world.seconds += LEASE_SECONDS / 2
-        store.pair = Barrier(2)
+        store.before = wait_for_each_other
         process.host.leases.renew_due()
-        store.pair = None
+        store.before = lambda _: None
         for transaction in transactions:
             record = process.stream().workflows.transactions.read(transaction)
             assert record is not None

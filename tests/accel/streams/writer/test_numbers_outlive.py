@@ -170,7 +170,7 @@ class Life:
         """The process dies; the next one, perhaps of another node, takes all segments over."""
         self.process.die()
         self.process = self.world.start(node_id=NODES[node])
-        take_all(self.process)
+        self.process.take_all()
 
     def end(self) -> None:
         for who, model in enumerate(self.models):
@@ -182,15 +182,6 @@ class Life:
 
 def tails_of(host: ObjectSegments, stream: Stream) -> Mapping[int, int]:
     return dict(host.tails(NAME, stream.active_segments().ids))
-
-
-def take_all(process: Process) -> None:
-    """Take over what other nodes have open."""
-    for segment_id in process.stream().active_segments().ids.tolist():
-        node_id = process.host.node_of(NAME, segment_id)
-        if node_id not in (None, process.host.node_id):
-            assert node_id is not None
-            process.host.take_over(NAME, {segment_id: node_id})
 
 
 small = st.integers(0, 7)
@@ -236,10 +227,10 @@ LAST_CUT = ("5@3", "6@3")
 
 def produce(process: Process) -> int:
     """Write numbered events, with scales and a deletion in between; returns where the writer continued."""
-    take_all(process)
+    process.take_all()
     stream = process.stream()
     stream.recover()
-    take_all(process)
+    process.take_all()
     with StreamWriter(stream, process.host, writer_id=WRITERS[0]) as writer:
         first = writer.resume()
         for number in range(first, EVENTS):
@@ -340,7 +331,7 @@ def crowded(monkeypatch: pytest.MonkeyPatch) -> World:
 
 def test_a_node_that_takes_over_knows_numbers_that_the_list_leaves_out(crowded: World) -> None:
     with crowded.process(node_id=NODES[1]) as process:
-        take_all(process)
+        process.take_all()
         assert writer_of(process).resume(4) == 4
     with crowded.process(node_id=NODES[1]) as process:  # also if the first one died before it wrote
         assert writer_of(process).resume(4) == 4
@@ -396,7 +387,7 @@ def test_that_writers_were_forgotten_outlives_checkpoints_scales_and_take_overs(
     forgetful: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     with forgetful.process(node_id=NODES[1], settings=FEW) as process, caplog.at_level(logging.WARNING):
-        take_all(process)
+        process.take_all()
         stream = process.stream()
         stream.scale(ids_of("0@0"), [(0.0, 0.5), (0.5, 1.0)])
         stream.truncate(dict.fromkeys(stream.active_segments().ids.tolist(), 0))

@@ -17,7 +17,7 @@ from accel.streams.writer_numbers import REPEATED
 from accel.testing import Crash, CrashStore
 from loaders.store import CountingStore, ObjectStore
 from tests.accel.streams.writer.test_crashes import Recorder, Story, copy_of
-from tests.accel.streams.writer.world import NAME, NODE, Process, World, ids_of
+from tests.accel.streams.writer.world import NODE, Process, World, ids_of
 from tests.examples import examples
 
 PRODUCER = UUID("6c8f9d7e-0000-4000-8000-00000000beef")
@@ -39,20 +39,11 @@ def writer_of(process: Process) -> StreamWriter:
     return StreamWriter(process.stream(), process.host, writer_id=PRODUCER)
 
 
-def take_all(process: Process) -> None:
-    """Take over what other nodes have open."""
-    for segment_id in process.stream().active_segments().ids.tolist():
-        node_id = process.host.node_of(NAME, segment_id)
-        if node_id not in (None, process.host.node_id):
-            assert node_id is not None
-            process.host.take_over(NAME, {segment_id: node_id})
-
-
 def produce(process: Process, *, is_scaling: bool = True) -> None:
     """What every life of the producer does: all of its events, from where it was told to."""
-    take_all(process)
+    process.take_all()
     process.stream().recover()
-    take_all(process)
+    process.take_all()
     with writer_of(process) as writer:
         for number in range(writer.resume(), EVENTS):
             if is_scaling:
@@ -174,7 +165,7 @@ def test_after_an_event_is_lost_none_that_follows_is_written() -> None:
         writer.flush()
         lost = writer.write(b"lost", b"key", number=1)
         writer.drain()
-        take_all(other)
+        other.take_all()
         with pytest.raises(AccelError):
             writer.flush()
         assert isinstance(lost.exception(), StreamsReleased)

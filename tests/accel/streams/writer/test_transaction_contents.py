@@ -23,7 +23,7 @@ from accel.testing import Crash, CrashStore
 from loaders.layout import MERGING_PREFIX, transaction_key
 from loaders.store import ObjectStore
 from loaders.store.decorated import DecoratedStore, StoreCall
-from tests.accel.streams.writer.world import NAME, NODE, Process, World, ids_of
+from tests.accel.streams.writer.world import NAME, NODE, Process, Watched, World, ids_of
 from tests.examples import examples, swept
 
 Answer = TypeVar("Answer")
@@ -330,23 +330,24 @@ def check_end(world: World, status: TransactionStatus) -> None:
 
 
 def test_a_transaction_that_is_given_up_beside_its_merge_is_aborted_or_readable() -> None:
-    """The events are lost after they were read, and all of the giving up comes between two requests of the merge."""
+    """The events are lost after they were read, and all of the giving up comes between two requests of the merge.
+
+    Or the operator looks just before the intent is written, and decides later; another process ends what is decided.
+    """
+    whole = merge_beside(World().create(), [1000] * 4)
+    at_once = [[number] * 4 for number in range(whole.requests + 1)]
+    later = [
+        [whole.intended, whole.intended, number, number + pause]
+        for number in range(whole.intended, whole.requests + 1)
+        for pause in (0, 3)
+    ]
     ends = set()
-    for number in swept(range(merge_beside(World().create(), [1000] * 4).requests + 1)):
+    for when in (*swept(at_once), *swept(later)):
         world = World().create()
-        done = merge_beside(world, [number] * 4)
+        done = merge_beside(world, when)
         check_end(world, done.status)
         ends.add(done.status)
     assert ends == {TransactionStatus.ABORTED, TransactionStatus.COMMITTED}
-
-
-def test_a_merge_that_began_after_an_operator_looked_is_noted_before_the_transaction_is_ended() -> None:
-    """The operator looks just before the intent is written, and decides later; another process ends what is decided."""
-    whole = merge_beside(World().create(), [1000] * 4)
-    later = range(whole.intended, whole.requests + 1)
-    for number, end in swept((number, number + pause) for number in later for pause in (0, 3)):
-        world = World().create()
-        check_end(world, merge_beside(world, [whole.intended, whole.intended, number, end]).status)
 
 
 @settings(max_examples=examples(200), deadline=None)
@@ -364,8 +365,7 @@ def test_at_whichever_requests_of_a_merge_an_operator_acts_and_it_dies_the_end_i
 def merge_with_crashes(world: World, number: int, *, loses_object: bool) -> bool:
     """A commit that dies before one of its writes; whether it did. Then the object is lost, if it is not there."""
     with world.process() as process:
-        transaction = decided(process)
-        key = key_of(process.stream(), transaction)
+        key = key_of(process.stream(), decided(process))
     crashing = CrashStore(world.store, None)
     died = False
     with world.process(crashing) as process:
@@ -375,26 +375,9 @@ def merge_with_crashes(world: World, number: int, *, loses_object: bool) -> bool
             stream.commit()
         except (Crash, AccelError):
             died = True
-        crashing._crash_before_write = None
-        is_there = any(info.key == key for info in world.store.list(key))
-        if loses_object and is_there:
-            world.store.delete(key)
+    if loses_object and any(info.key == key for info in world.store.list(key)):
+        world.store.delete(key)
     return died
-
-
-def test_a_commit_that_dies_before_any_of_its_writes_is_finished_and_merges_once() -> None:
-    for number in range(100):
-        world = World().create()
-        died = merge_with_crashes(world, number, loses_object=False)
-        with world.process() as process:
-            process.stream().recover()
-            process.stream().commit()
-            assert process.stream().state() is StreamState.ACTIVE, number
-        assert sorted(world.payloads()) == [payload for payload, _ in EVENTS], number
-        assert world.transaction_keys() == [], number
-        if not died:
-            return
-    pytest.fail("expected fewer writes")
 
 
 def is_given_up(stream: Stream) -> bool:
@@ -411,20 +394,23 @@ def is_given_up(stream: Stream) -> bool:
     return True
 
 
-def test_an_object_that_is_lost_after_the_merge_is_no_damage_and_before_it_no_commit() -> None:
-    """Whatever a dead process did last: either the events are in the stream, or the commit says what is missing."""
+@pytest.mark.parametrize("loses_object", [False, True])
+def test_a_commit_that_dies_before_any_of_its_writes_is_finished_and_merges_once_or_says_what_is_missing(
+    *, loses_object: bool
+) -> None:
+    """An object that is lost after the merge is no damage, and before it no commit."""
     outcomes = set()
     for number in range(100):
         world = World().create()
-        died = merge_with_crashes(world, number, loses_object=True)
+        died = merge_with_crashes(world, number, loses_object=loses_object)
         with world.process() as process:
-            stream = process.stream()
-            is_damaged = is_given_up(stream)
-            assert stream.state() is StreamState.ACTIVE, number
+            is_damaged = is_given_up(process.stream())
+            assert process.stream().state() is StreamState.ACTIVE, number
         assert sorted(world.payloads()) == ([] if is_damaged else [payload for payload, _ in EVENTS]), number
+        assert world.transaction_keys() == [], number
         outcomes.add(is_damaged)
         if not died:
-            assert outcomes == {True, False}
+            assert outcomes == {loses_object, False}
             return
     pytest.fail("expected fewer writes")
 
@@ -494,33 +480,13 @@ def test_a_batch_of_another_node_at_the_same_place_is_no_proof_of_a_merge(world:
     assert sorted(world.payloads()) == [b"other", b"transaction"]
 
 
-class Meanwhile(DecoratedStore):
-    """Something happens once behind an answer, before the process that asked has it.
-
-    Attributes:
-        behind: the operation, and a part of its key.
-        act: what happens; None = it has happened.
-    """
-
-    behind = ("get", "accel/transactions/")
-    act: Callable[[], object] | None = None
-
-    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
-        answer = send()
-        act, (operation, key) = self.act, self.behind
-        if act is not None and call.operation == operation and key in call.key:
-            self.act = None
-            act()
-        return answer
-
-
 @pytest.mark.parametrize("ends", [False, True])
 def test_a_merge_that_another_node_settles_while_the_taker_has_the_events_is_not_repeated(
     world: World, *, ends: bool
 ) -> None:
     """The node that died comes back, and deletes events and intent: the taker had read them, and found no intent."""
     transaction, _ = dies_in_merge(world, EVENTS, "node-lists", 2)  # the first one prepares an id
-    store, settled = Meanwhile(world.store), list[UUID]()
+    store, settled = Watched(world.store), list[UUID]()
 
     def settle() -> None:
         settled.append(transaction)
@@ -531,7 +497,7 @@ def test_a_merge_that_another_node_settles_while_the_taker_has_the_events_is_not
 
     with world.process(store, node_id=OTHER) as other:
         other.host.take_over(NAME, {0: NODE, 1: NODE})
-        store.behind, store.act = ("get", key_of(other.stream(), transaction)), settle
+        store.once_after("get", key_of(other.stream(), transaction), settle)
         assert other.stream().recover() == ["commit"]
         assert other.stream().transactions.status(transaction) is TransactionStatus.COMMITTED
     assert settled

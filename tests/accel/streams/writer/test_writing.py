@@ -174,9 +174,8 @@ def test_writing_goes_on_through_scales_in_order_of_each_key(world: World, proce
     writer.close()
     process.host.close()
     found = defaultdict(list)
-    for _, batches in sorted(world.batches().items()):
-        for event in (event for batch in batches for event in batch):
-            found[int(event.payload) % 11].append(int(event.payload))
+    for payload in world.payloads():
+        found[int(payload) % 11].append(int(payload))
     assert found == written
 
 

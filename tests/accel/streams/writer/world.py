@@ -15,6 +15,7 @@ from accel.history.rules.configuration import OffsetUnit, StreamConfiguration
 from accel.history.rules.values import parse_segment
 from accel.history.store import HistorySettings, Stream, StreamStore
 from accel.history.store.hosts import StreamName
+from accel.streams.acknowledgements import EventPlace
 from accel.streams.rules.events import EventBatch, decode_events
 from accel.streams.rules.settings import ScalingSettings
 from accel.streams.segments_host import ObjectSegments
@@ -24,6 +25,7 @@ from accel.streams.time_index import SegmentTimeIndex
 from accel.streams.writer import StreamWriter
 from accel.system import SYSTEM, Components
 from loaders.store import MemoryStore, ObjectStore
+from loaders.store.decorated import Answer, DecoratedStore, StoreCall
 from loaders.tables import FormatRecord
 
 NODE = 4
@@ -46,6 +48,31 @@ def with_moves(host: ObjectSegments, moves: tuple[int, int] | None = MOVES) -> O
     if moves is not None:
         host._segments.move_records_min, host._segments.moved_records_max = moves
     return host
+
+
+class Watched(DecoratedStore):
+    """Calls `before` with each request before it is sent, and `after` behind it, before the answer is given."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        super().__init__(store)
+        self.before: Callable[[StoreCall], object] = lambda _: None
+        self.after: Callable[[StoreCall], object] = lambda _: None
+
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
+        self.before(call)
+        answer = send()
+        self.after(call)
+        return answer
+
+    def once_after(self, operation: str, part: str, act: Callable[[], object]) -> None:
+        """Act behind the next such request whose key has this part."""
+
+        def look(call: StoreCall) -> None:
+            if call.operation == operation and part in call.key:
+                self.after = lambda _: None
+                act()
+
+        self.after = look
 
 
 class Process:
@@ -85,6 +112,14 @@ class Process:
     def writer(self, settings: StreamWriterSettings | None = None, name: StreamName = NAME) -> StreamWriter:
         """A writer of a stream."""
         return StreamWriter(self.stream(name), self.host, settings=settings or StreamWriterSettings())
+
+    def take_all(self) -> None:
+        """Take over what other nodes have open."""
+        for segment_id in self.stream().active_segments().ids.tolist():
+            node_id = self.host.node_of(NAME, segment_id)
+            if node_id not in (None, self.host.node_id):
+                assert node_id is not None
+                self.host.take_over(NAME, {segment_id: node_id})
 
     def die(self) -> None:
         """Stop without saying goodbye to the store."""
@@ -207,6 +242,15 @@ class World:
     def payloads(self, name: StreamName = NAME) -> list[bytes]:
         """All durable events of a stream; those of one key in their order."""
         return [event.payload for batches in self.batches(name).values() for batch in batches for event in batch]
+
+    def places(self) -> dict[bytes, EventPlace]:
+        """Where each durable event stands."""
+        return {
+            event.payload: EventPlace(segment_id, event.offset)
+            for segment_id, batches in self.batches().items()
+            for batch in batches
+            for event in batch
+        }
 
     def check_times(self) -> dict[int, list[EventBatch]]:
         """The time indexes say the same as the batches: those of sealed segments in objects, the others restored.
