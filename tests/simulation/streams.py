@@ -52,7 +52,7 @@ from accel.streams.settings import SegmentsSettings
 from accel.streams.shared.forwarding import ForwardingClient
 from accel.streams.writer import StreamWriter
 from loaders.errors import DataConflict, StoreError, TableError
-from tests.accel.streams.writer.test_forwarding import Network, Peer
+from tests.accel.streams.writer.network import QUICK, SECRET, SMALL, Network, Peer
 from tests.accel.streams.writer.world import HISTORY, MOVES, NAME, Process
 from tests.simulation.people import CUTS
 from tests.simulation.scheduler import Violation
@@ -213,8 +213,6 @@ class SimulatedPeer(Peer):
 
     def client(self) -> ForwardingClient:
         """Asks all owners."""
-        from tests.accel.streams.writer.test_forwarding import SECRET, SMALL  # noqa: PLC0415 - of the double
-
         addresses = [f"http://node-{node_id}" for node_id in OWNERS]
         return ForwardingClient(addresses, SECRET, settings=SMALL, send=self._send)
 
@@ -222,8 +220,6 @@ class SimulatedPeer(Peer):
         return self.shared(self.client())[0]
 
     def writer(self) -> StreamWriter:
-        from tests.accel.streams.writer.test_forwarding import QUICK  # noqa: PLC0415 - of the double
-
         return StreamWriter(*self.shared(self.client()), settings=QUICK)
 
 

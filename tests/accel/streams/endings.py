@@ -19,9 +19,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from inspect import iscoroutine
 from itertools import count
-from typing import Any, TypeVar
-
-import msgspec
+from typing import Any
 
 from accel import CatalogSettings, Connection, ConnectionSettings, FormatRecord, ReaderSettings
 from accel.errors import AccelError, OperationNotAllowed
@@ -31,10 +29,6 @@ from accel.streams.acknowledgements import WriteFuture
 from accel.streams.rules.settings import ScalingSettings
 from accel.streams.settings import ForwardingSettings, StreamWriterSettings
 from accel.streams.shared.forwarding import (
-    CARRY_OUT_PATH,
-    PATH,
-    AppendRequest,
-    CarryOutRequest,
     ForwardingClient,
     Peers,
     SegmentService,
@@ -42,13 +36,11 @@ from accel.streams.shared.forwarding import (
 from accel.system import SYSTEM
 from loaders.errors import StoreError
 from loaders.store import MemoryStore
-from loaders.store.decorated import WRITES, DecoratedStore, StoreCall
-
-Answer = TypeVar("Answer")
+from loaders.store.decorated import WRITES, Answer, DecoratedStore, StoreCall
+from tests.accel.streams.writer.network import SECRET, Network
 
 NAME = ("shop", "orders")
 NEAR, FAR = 4, 5
-SECRET = "a secret of the shop"  # noqa: S105 - of tests
 LONG_SECONDS = 20.0
 """Longer than anything takes: what is not done by then hangs."""
 
@@ -138,11 +130,12 @@ class Bench:
     promises: list[Promise] = field(default_factory=list)
     errors: list[BaseException] = field(default_factory=list)
     ending_errors: list[BaseException] = field(default_factory=list)
-    services: dict[str, SegmentService] = field(default_factory=dict)
+    network: Network = field(default_factory=Network)
     numbers: Iterator[int] = field(default_factory=count)
     opened: list[Connection] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.network.before = lambda _: self.store.at()
         self.near = self.connect(NEAR, client=self.is_forwarded)
         self.near.create_scope(NAME[0])
         self.stream = self.near.create_stream(*NAME, segments=2)
@@ -157,7 +150,7 @@ class Bench:
     # Processes
 
     def connect(self, node_id: int, *, client: bool = False) -> Connection:
-        sends = ForwardingClient([f"http://node-{FAR}"], SECRET, settings=FORWARDING, send=self._send)
+        sends = ForwardingClient([f"http://node-{FAR}"], SECRET, settings=FORWARDING, send=self.network.send)
         peers = Peers(None, f"http://node-{node_id}", SECRET, sends if client else None)
         made = Connection(self.store, node_id=node_id, create=FORMAT, peers=peers, settings=SETTINGS, system=SYSTEM)
         self.opened.append(made)
@@ -168,19 +161,7 @@ class Bench:
         streams = StreamStore.open(self.store, host=owner.host())
         token = owner.registration().owner.token
         service = SegmentService(owner.host(), token, streams, settings=FORWARDING)
-        self.services[owner.registration().owner.address] = service
-
-    def _send(self, url: str, body: bytes, _: object, __: float) -> tuple[int, bytes]:
-        self.store.at()
-        service = self.services[url.removesuffix(PATH).removesuffix(CARRY_OUT_PATH)]
-        try:
-            if url.endswith(CARRY_OUT_PATH):
-                reply = service.carry_out(msgspec.msgpack.decode(body, type=CarryOutRequest))
-            else:
-                reply = service.take(msgspec.msgpack.decode(body, type=AppendRequest))
-        except AccelError as error:
-            return 500, str(error).encode()
-        return 200, msgspec.msgpack.encode(reply)
+        self.network.services[owner.registration().owner.address] = service
 
     # Objects of the near process
 
@@ -196,9 +177,6 @@ class Bench:
 
     def writer(self) -> Any:
         return self.made("writer", *NAME, settings=WRITER)
-
-    def streams(self) -> StreamStore:
-        return self.near.stream_store
 
     def own_stream(self) -> Stream:
         return self.near.stream(*NAME)

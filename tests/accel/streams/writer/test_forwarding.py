@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from random import Random
 from typing import Any
@@ -12,13 +12,11 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from accel.errors import FormatLimit, ForwardInDoubt, InvalidArgument, OwnerUnreachable, SegmentsElsewhere, StoreError
+from accel.errors import FormatLimit, ForwardInDoubt, InvalidArgument, OwnerUnreachable, SegmentsElsewhere
 from accel.history.rules.configuration import OffsetUnit
 from accel.history.rules.states import StreamState
-from accel.history.store import Stream, StreamStore
 from accel.streams.aio import AsyncStreamWriter
 from accel.streams.rules.routing import KeyRouter, key_position
-from accel.streams.settings import ForwardingSettings, StreamWriterSettings
 from accel.streams.shared import forwarding
 from accel.streams.shared import segments as shared_segments
 from accel.streams.shared.forwarding import (
@@ -32,81 +30,14 @@ from accel.streams.shared.forwarding import (
     Status,
     forwarding_app,
 )
-from accel.streams.shared.owners import OwnersTable, Registration
-from accel.streams.shared.segments import SharedSegments
 from accel.streams.writer import StreamWriter
 from accel.streams.writer_numbers import REPEATED, Held
 from accel.testing import Fault, FaultStore
-from loaders.store.decorated import DecoratedStore
-from tests.accel.streams.writer.world import HISTORY, NAME, Process, Watched, World, ids_of
+from tests.accel.streams.writer.network import NODES, QUICK, SECRET, SMALL, Network, Peer
+from tests.accel.streams.writer.world import NAME, Watched, World, ids_of
 from tests.examples import examples
 
-SECRET = "a secret of the shop"  # noqa: S105 - of tests
-NODES = (4, 5)
 HALVES = [(0.0, 0.25), (0.25, 0.5)]
-SMALL = ForwardingSettings(wait_seconds=5.0)
-QUICK = StreamWriterSettings(wait_seconds=5.0, pause_seconds=0.2)
-Trouble = Callable[[str], None]
-
-
-class Peer:
-    """A process that owns segments, takes events of others, and writes."""
-
-    def __init__(self, world: World, node_id: int, network: Network, store: DecoratedStore | None = None) -> None:
-        self.world, self.network = world, network
-        self.process: Process = world.start(store, node_id=node_id)
-        self.owners = OwnersTable(self.process.catalog)
-        self.registration: Registration = self.owners.register(node_id, address=f"http://node-{node_id}")
-        token, streams = self.registration.owner.token, self.process.streams
-        self.service = SegmentService(self.process.host, token, streams, settings=SMALL)
-        network.services[self.registration.owner.address] = self.service
-
-    def shared(self, client: ForwardingClient | None) -> tuple[Stream, SharedSegments]:
-        segments = SharedSegments(self.process.host, self.owners, client)
-        streams = StreamStore.open(self.world.store, system=self.world.system, settings=HISTORY, host=segments)
-        return streams.stream(*NAME), segments
-
-    def stream(self) -> Stream:
-        return self.shared(self.network.client())[0]
-
-    def writer(self) -> StreamWriter:
-        return StreamWriter(*self.shared(self.network.client()), settings=QUICK)
-
-    def die(self) -> None:
-        self.network.services.pop(self.registration.owner.address, None)
-        self.process.die()
-
-
-class Network:
-    """Hands requests to services; `before` and `after` may lose them."""
-
-    def __init__(self) -> None:
-        self.services: dict[str, SegmentService] = {}
-        self.before: Trouble = lambda _: None
-        self.after: Trouble = lambda _: None
-        self.requests: list[AppendRequest] = []
-
-    def send(self, url: str, body: bytes, headers: dict[str, str], timeout_seconds: float) -> tuple[int, bytes]:
-        assert headers["Authorization"] == f"Bearer {SECRET}"
-        assert timeout_seconds > 0
-        service = self.services.get(url.removesuffix(PATH).removesuffix(CARRY_OUT_PATH))
-        if service is None:
-            raise ConnectionRefusedError(url)
-        if url.endswith(CARRY_OUT_PATH):
-            return 200, msgspec.msgpack.encode(service.carry_out(msgspec.msgpack.decode(body, type=CarryOutRequest)))
-        request = msgspec.msgpack.decode(body, type=AppendRequest)
-        self.before(url)
-        self.requests.append(request)
-        try:
-            reply = service.take(request)
-        except StoreError as error:
-            return 500, str(error).encode()
-        self.after(url)
-        return 200, msgspec.msgpack.encode(reply)
-
-    def client(self, *addresses: str) -> ForwardingClient:
-        known = addresses or tuple(f"http://node-{node_id}" for node_id in NODES)
-        return ForwardingClient(known, SECRET, settings=SMALL, send=self.send)
 
 
 @pytest.fixture(autouse=True)
