@@ -61,7 +61,6 @@ SECONDS ?= 3600
 STEPS   ?= inf
 soak: $(STAMP)  ## run random simulations, then fuzz every decoder, SECONDS each: make soak SECONDS=600, or STEPS=1e6
 	MALLOC_ARENA_MAX=2 $(BIN)/python -m tests.simulation --processes 2 --seconds $(SECONDS) --total-steps $(STEPS) --report
-	@$(PIP) --quiet --editable '.[fuzz]' || echo "atheris cannot be installed here: mutants only, no coverage guidance"
 	$(BIN)/python -m tests.fuzzing --seconds $(SECONDS)
 
 soak-tests: $(STAMP)  ## run all tests, those marked `soak` as well, the random ones with ten times the examples; takes hours

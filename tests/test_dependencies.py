@@ -34,13 +34,11 @@ PLACES: Mapping[str, tuple[str, ...]] = {
     "obstore": ("loaders/store/clouds.py", "loaders/store/obstore_s3.py"),
     "arrow": ("accel/streams/rules/events.py", "accel/tables"),
     "demo": ("accel/cli/embedded_s3.py",),
-    "fuzz": ("tests/fuzzing/guided.py",),
     "dev": TOOLS,
 }
 """Where what a group declares is to be imported: folders and modules. Those of extras may not import others' things."""
 
 NOT_IMPORTED: Mapping[tuple[str, str], str] = {
-    ("fuzz", "atheris"): "by its name, where it is installed: it has wheels for Linux only (tests/fuzzing/guided.py)",
     ("spark", "pandas"): "PySpark imports it where rows pass through Arrow",
     ("server", "httptools"): "uvicorn imports it, and parses HTTP in Python without it",
     ("metrics", "opentelemetry-api"): "taken from sys.modules, if the application has imported it (loaders/tracing.py)",

@@ -7,7 +7,6 @@
 | judging    | one input: refused, harmless, another value; the round trip; memory |
 | running    | many inputs, in several processes |
 | corpus     | what is checked in, a folder a decoder; run, it writes seeds that are missing |
-| guided     | the same under coverage guidance, where atheris is installed: the extra `fuzz` |
 
 `python -m tests.fuzzing --seconds 60` goes on so long; `--objects 1000000 --page` tells docs/operations/reliability.md.
 """
