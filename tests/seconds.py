@@ -105,10 +105,6 @@ LONG: Final[Mapping[str, Sequence[str]]] = {
     ],
     "tests/processes/test_owners.py::test_two_processes_share_a_stream_and_one_is_killed": [],
     "tests/processes/test_sidecar.py::test_what_writers_of_other_processes_commit_is_found_over_http": [],
-    "tests/processes/test_spawn.py::test_a_store_is_sent_and_the_catalog_opened_there": [
-        "boto3-moto-fork",
-        "obstore-moto-fork",
-    ],
     "tests/servers/test_named_server.py::test_a_run_that_selects_nothing_fails": [],
     "tests/servers/test_named_server.py::test_the_marker_finds_the_cases_on_the_named_server_and_no_others": [],
     "tests/simulation/test_simulation.py::"

@@ -1,11 +1,14 @@
-"""A process that is forked reads on by itself, and touches no session of its parent."""
+"""A forked process reads on by itself, and touches no session of its parent; to spawned ones, S3 stores are sent."""
 
 from __future__ import annotations
 
 import asyncio
+import pickle
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import replace
 from threading import Event, Thread
-from typing import TypeVar
+from typing import Any, Self, TypeVar
 
 import pytest
 
@@ -18,7 +21,7 @@ from loaders.format import RecordBatch
 from loaders.layout import ObjectLayout
 from loaders.object_writer import ObjectWriter
 from loaders.shared_loads import SharedChunks
-from loaders.store import MemoryStore, ObjectStore
+from loaders.store import CountingStore, MemoryStore, ObjectStore
 from loaders.store.decorated import DecoratedStore, StoreCall
 from loaders.tables import FormatRecord
 from tests.accel.lookup.cluster import STREAM, accelerator, line_image, line_store
@@ -32,13 +35,18 @@ LAYOUT = ObjectLayout(namespace="shop")
 STORES = ["memory", *(each for each in S3_STORES if "named" not in each)]
 
 
+def catalog_of(store: ObjectStore, **options: Any) -> ObjectCatalog:
+    """A new catalog."""
+    ObjectCatalog.init(store, FormatRecord(namespace="shop", stream_buckets=2), **options)
+    return ObjectCatalog.open(store, **options)
+
+
 class Bucket:
     """A catalog with one session, and twelve objects of two streams."""
 
     def __init__(self, store: ObjectStore) -> None:
         self.store = store
-        ObjectCatalog.init(store, FormatRecord(namespace="shop", stream_buckets=2))
-        self.catalog = ObjectCatalog.open(store)
+        self.catalog = catalog_of(store)
         self.writer = self.catalog.open_node(NODE)
         self.writer.open_streams([1, 2])
         self.accelerator = ReadAccelerator(self.catalog.images(), store)
@@ -60,7 +68,10 @@ class Bucket:
         """What stands in the first stream."""
         return [each.payload for each in self.accelerator.read(1, 0)]
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self.accelerator.close()
         self.catalog.close()
 
@@ -68,23 +79,19 @@ class Bucket:
 @pytest.fixture(params=STORES)
 def bucket(request: pytest.FixtureRequest) -> Iterator[Bucket]:
     """A bucket in each store that keeps connections or locks."""
-    if request.param == "memory":
-        made = Bucket(MemoryStore(clock=SYSTEM.clock))
+    in_memory = nullcontext(MemoryStore(clock=SYSTEM.clock))
+    with (
+        in_memory if request.param == "memory" else store_on_s3(request, request.param) as store,
+        Bucket(store) as made,
+    ):
         yield made
-        made.close()
-        return
-    with store_on_s3(request, request.param) as store:
-        made = Bucket(store)
-        yield made
-        made.close()
 
 
 @pytest.fixture
 def in_memory() -> Iterator[Bucket]:
     """A bucket in memory."""
-    made = Bucket(MemoryStore(clock=SYSTEM.clock))
-    yield made
-    made.close()
+    with Bucket(MemoryStore(clock=SYSTEM.clock)) as made:
+        yield made
 
 
 def test_an_acknowledged_object_is_not_overwritten_by_a_child(bucket: Bucket) -> None:
@@ -166,14 +173,11 @@ def test_a_child_opens_a_session_of_its_own_and_fences_the_one_before(bucket: Bu
     assert bucket.payloads()[-1] == b"child"
 
 
-def test_a_child_gives_out_no_id_that_its_parent_may_give_out() -> None:
-    store = MemoryStore()
-    with_parent = Bucket(store)
-    with every_lock_held(with_parent.catalog):
-        child = in_child(lambda: with_parent.catalog.parts.ids.take(100))
+def test_a_child_gives_out_no_id_that_its_parent_may_give_out(in_memory: Bucket) -> None:
+    with every_lock_held(in_memory.catalog):
+        child = in_child(lambda: in_memory.catalog.parts.ids.take(100))
     assert isinstance(child, list)
-    assert set(child).isdisjoint(with_parent.catalog.parts.ids.take(20))
-    with_parent.close()
+    assert set(child).isdisjoint(in_memory.catalog.parts.ids.take(20))
 
 
 class Held(DecoratedStore):
@@ -258,3 +262,42 @@ def test_an_upload_that_was_begun_belongs_to_the_process_that_began_it() -> None
         assert in_child(abort) == 1  # it was not ended there
     assert len(store) == 1
     assert store.open_uploads == 0
+
+
+@pytest.mark.parametrize("name", [each for each in STORES if each != "memory"])
+def test_a_store_on_s3_is_sent_and_the_catalog_opened_there(request: pytest.FixtureRequest, name: str) -> None:
+    with store_on_s3(request, name) as store, catalog_of(store) as catalog, catalog.open_node(NODE) as writer:
+        writer.open_streams([1, 2])
+        sent = pickle.loads(pickle.dumps(CountingStore(store)))  # noqa: S301 - made here
+        with ObjectCatalog.open(sent) as other:
+            assert sorted(other.refresh().streams) == [1, 2]
+            assert set(writer.prepare()).isdisjoint(other.open_node(NODE).prepare())
+
+
+def test_sessions_and_accelerators_refuse_to_be_copied() -> None:
+    store = MemoryStore()
+    with (
+        catalog_of(store) as catalog,
+        catalog.open_node(NODE) as writer,
+        ReadAccelerator(StaticImages(line_image([])), store) as accelerator,
+    ):
+        for each in (store, catalog, writer, accelerator, catalog.images(), accelerator.read(7, 0)):
+            with pytest.raises(WrongProcess, match="copied") as caught:
+                pickle.dumps(each)
+            assert "send the store" in caught.value.advice
+    error = pickle.loads(pickle.dumps(WrongProcess("expected this")))  # noqa: S301 - made here
+    assert (type(error), str(error)) == (WrongProcess, "expected this")
+
+
+def test_a_session_goes_by_the_process_id_that_it_is_given() -> None:
+    now = [100]
+    with catalog_of(MemoryStore(), system=replace(SYSTEM, process_id=lambda: now[0])) as catalog:
+        writer = catalog.open_node(4)
+        now[0] = 101
+        with pytest.raises(WrongProcess, match="opened it, 100, found process 101"):
+            writer.prepare()
+        assert catalog.refresh().version == catalog.image().version
+        with catalog.open_node(5) as other:
+            other.prepare()
+        now[0] = 100
+        assert writer.prepare()

@@ -92,30 +92,66 @@ def test_a_child_cannot_close_the_segments_of_its_parent(orders: Shop) -> None:
         orders.write(writer, 2)
 
 
-WRITER_CALLS: dict[str, Callable[[StreamWriter], object]] = {
-    "write": lambda writer: writer.write(b"1:x", b"1"),
-    "write_many": lambda writer: writer.write_many([(b"1:x", b"1")]),
-    "flush": lambda writer: writer.flush(),
-    "begin_transaction": lambda writer: writer.begin_transaction(),
-    "close": lambda writer: writer.close(),
-}
+def refused(*calls: Callable[[], object], match: str | None = None) -> None:
+    """Each of these is refused in a child."""
+    for call in calls:
+        with pytest.raises(WrongProcess, match=match):
+            in_child(call)
 
 
-@pytest.mark.parametrize("name", WRITER_CALLS)
-def test_a_writer_refuses_each_call_in_a_child(orders: Shop, name: str) -> None:
+def in_loop(call: Callable[[], Coroutine[Any, Any, object]]) -> Callable[[], object]:
+    """Await something in an event loop of its own, as a child does."""
+    return lambda: asyncio.new_event_loop().run_until_complete(call())
+
+
+def calls_of(writer: Any) -> tuple[Callable[[], Any], ...]:
+    """The calls of a writer, or of one for tasks."""
+    one, many = (b"1:x", b"1"), [(b"1:x", b"1")]
+    return (
+        lambda: writer.write(*one),
+        lambda: writer.write_many(many),
+        writer.flush,
+        writer.begin_transaction,
+        writer.close,
+    )
+
+
+def test_a_writer_refuses_each_call_in_a_child(orders: Shop) -> None:
     with StreamWriter(orders.stream, orders.host) as writer:
-        with every_lock_held(writer), pytest.raises(WrongProcess, match="writer of shop/orders"):
-            in_child(lambda: WRITER_CALLS[name](writer))
+        with every_lock_held(writer):
+            refused(*calls_of(writer), match="writer of shop/orders")
         orders.write(writer, 1)
+
+
+def test_an_asynchronous_writer_refuses_each_call_in_a_child_and_goes_on_here(orders: Shop) -> None:
+    async def run() -> None:
+        async with AsyncStreamWriter(orders.stream, orders.host) as writer:
+            for call in calls_of(writer):
+                refused(in_loop(call))
+                assert await (await writer.write(b"x", "key")) is not None
+
+    asyncio.run(run())
+
+
+def test_one_that_was_never_asked_for_anything_opens_nothing_in_a_child(orders: Shop) -> None:
+    writer = AsyncStreamWriter(orders.stream, orders.host)
+    refused(in_loop(lambda: writer.write(b"x", "key")), match="segments of node")
+
+
+def test_an_event_that_is_on_its_way_is_not_waited_for_in_a_child(orders: Shop) -> None:
+    with StreamWriter(orders.stream, orders.host) as writer:
+        with orders.host.commits._lock:  # nothing becomes durable meanwhile
+            future = WriteFuture(orders.host.commits.acks)
+            refused(future.result, future.exception, lambda: future.add_done_callback(print))
+        assert writer.write(b"1:x", "key 1").result() is not None
 
 
 def test_readers_refuse_in_a_child_and_a_new_one_over_the_same_source_reads(orders: Shop) -> None:
     source = source_of(orders)
     with StreamReader(orders.stream, source) as reader:
         first = next(reader)
-        for ask in (lambda: next(reader), reader.next_batch, reader.skip_to_head):
-            with every_lock_held(reader, source), pytest.raises(WrongProcess, match="reader of shop/orders"):
-                in_child(ask)
+        with every_lock_held(reader, source):
+            refused(lambda: next(reader), reader.next_batch, reader.skip_to_head, match="reader of shop/orders")
 
         def read_anew() -> list[bytes]:
             with StreamReader(orders.stream, source) as own:
@@ -128,36 +164,54 @@ def test_readers_refuse_in_a_child_and_a_new_one_over_the_same_source_reads(orde
     assert len(rest) == 5
 
 
-def test_an_asynchronous_reader_refuses_in_a_child(orders: Shop) -> None:
-    async def run() -> None:
-        async with AsyncStreamReader(orders.stream, source_of(orders)) as reader:
-            await anext(reader)
-            with pytest.raises(WrongProcess):
-                in_child(lambda: asyncio.new_event_loop().run_until_complete(anext(reader)))
-            assert len([each async for each in reader]) == 5
-
-    asyncio.run(run())
-
-
 def test_a_child_does_not_leave_a_group_in_the_name_of_its_parent(orders: Shop) -> None:
     group = ReaderGroup.open(orders.stream, "team")
     with GroupReader(orders.stream, source_of(orders), group, "a", follow=False) as reader:
         next(reader)
-        for ask in (lambda: next(reader), reader.leave, reader.close, reader.rebalance, reader.skip_to_head):
-            with pytest.raises(WrongProcess):
-                in_child(ask)
+        refused(lambda: next(reader), reader.leave, reader.close, reader.rebalance, reader.skip_to_head)
         assert [each.name for each in group.state().readers] == ["a"]
         assert len(list(reader)) == 5
 
 
-def test_a_child_begins_no_transaction_with_an_id_of_its_parent() -> None:
-    with shop(MemoryStore()) as orders:
-        streams = StreamStore.open(orders.store)
-        stream = streams.stream(*STREAM)
-        before = stream.transactions.begin()
-        with every_lock_held(streams):
-            child = in_child(stream.transactions.begin)
-        assert len({before, child, streams.stream(*STREAM).transactions.begin()}) == 3
+def test_asynchronous_readers_refuse_in_a_child_and_leave_no_group(orders: Shop) -> None:
+    group, source = ReaderGroup.open(orders.stream, "team"), source_of(orders)
+
+    async def run() -> None:
+        async with (
+            AsyncStreamReader(orders.stream, source) as alone,
+            AsyncGroupReader(orders.stream, source, group, "a", follow=False) as member,
+        ):
+            for reader in (alone, member):
+                await anext(reader)
+            calls = (member.next_event, member.leave, member.close, member.commit, member.skip_to_head)
+            refused(in_loop(lambda: anext(alone)), *(in_loop(call) for call in calls))
+            assert [each.name for each in group.state().readers] == ["a"]
+            for reader in (alone, member):
+                assert len([each async for each in reader]) == 5
+
+    asyncio.run(run())
+
+
+def test_a_group_and_a_stream_go_on_in_a_child_whatever_lock_was_held(orders: Shop) -> None:
+    group = ReaderGroup.open(orders.stream, "team")
+
+    def ask() -> tuple[object, ...]:
+        group.join("b")
+        names = [each.name for each in group.state().readers]
+        return names, dict(orders.stream.head()), len(orders.stream.active_segments())
+
+    head = dict(orders.stream.head())
+    with every_lock_held(group, orders.stream, orders.store):
+        assert in_child(ask) == (["b"], head, 2)
+
+
+def test_a_child_begins_no_transaction_with_an_id_of_its_parent(orders: Shop) -> None:
+    streams = StreamStore.open(orders.store)
+    stream = streams.stream(*STREAM)
+    before = stream.transactions.begin()
+    with every_lock_held(streams):
+        child = in_child(stream.transactions.begin)
+    assert len({before, child, streams.stream(*STREAM).transactions.begin()}) == 3
 
 
 def test_the_host_of_a_child_fences_that_of_its_parent(orders: Shop) -> None:
@@ -177,92 +231,20 @@ def test_a_reader_that_is_closed_says_so_and_one_that_is_finished_has_ended(orde
     reader = StreamReader(orders.stream, source)
     next(reader)
     reader.close()
-    with pytest.raises(Closed, match="reader of shop/orders"):
-        next(reader)
-    with pytest.raises(Closed):
-        reader.next_batch()
+    for ask in (lambda: next(reader), reader.next_batch):
+        with pytest.raises(Closed, match="reader of shop/orders"):
+            ask()
     with StreamReader(orders.stream, source) as whole:
         assert len(list(whole)) == 6
     assert whole.next_batch() is None
-
-
-def in_loop_of_child(ask: Callable[[], Coroutine[Any, Any, object]]) -> object:
-    """Await something in a child, in an event loop of its own."""
-    return in_child(lambda: asyncio.new_event_loop().run_until_complete(ask()))
-
-
-ASYNC_WRITER_CALLS: dict[str, Callable[[AsyncStreamWriter], Coroutine[Any, Any, object]]] = {
-    "write": lambda writer: writer.write(b"x", "key"),
-    "write_many": lambda writer: writer.write_many([(b"x", "key")]),
-    "flush": lambda writer: writer.flush(),
-    "begin_transaction": lambda writer: writer.begin_transaction(),
-    "close": lambda writer: writer.close(),
-}
-
-
-def test_an_asynchronous_writer_refuses_each_call_in_a_child_and_goes_on_here(orders: Shop) -> None:
-    async def run() -> None:
-        async with AsyncStreamWriter(orders.stream, orders.host) as writer:
-            for name, ask in ASYNC_WRITER_CALLS.items():
-                with pytest.raises(WrongProcess):
-                    in_loop_of_child(lambda: ask(writer))  # noqa: B023 - at once
-                assert await (await writer.write(name.encode(), "key")) is not None
-
-    asyncio.run(run())
-
-
-def test_one_that_was_never_asked_for_anything_opens_nothing_in_a_child(orders: Shop) -> None:
-    writer = AsyncStreamWriter(orders.stream, orders.host)
-    with pytest.raises(WrongProcess, match="segments of node"):
-        in_loop_of_child(lambda: writer.write(b"x", "key"))
-
-
-def test_an_event_that_is_on_its_way_is_not_waited_for_in_a_child(orders: Shop) -> None:
-    with StreamWriter(orders.stream, orders.host) as writer:
-        with orders.host.commits._lock:  # nothing becomes durable meanwhile
-            future = WriteFuture(orders.host.commits.acks)
-            for ask in (future.result, future.exception, lambda: future.add_done_callback(print)):
-                with pytest.raises(WrongProcess):
-                    in_child(ask)
-        assert writer.write(b"1:x", "key 1").result() is not None
-
-
-def test_an_asynchronous_reader_of_a_group_leaves_nothing_in_a_child(orders: Shop) -> None:
-    group = ReaderGroup.open(orders.stream, "team")
-
-    async def run() -> None:
-        async with AsyncGroupReader(orders.stream, source_of(orders), group, "a", follow=False) as reader:
-            await anext(reader)
-            for ask in (reader.next_event, reader.leave, reader.close, reader.commit, reader.skip_to_head):
-                with pytest.raises(WrongProcess):
-                    in_loop_of_child(ask)
-            assert [each.name for each in group.state().readers] == ["a"]
-            assert len([each async for each in reader]) == 5
-
-    asyncio.run(run())
-
-
-def test_a_group_and_a_stream_go_on_in_a_child_whatever_lock_was_held(orders: Shop) -> None:
-    group = ReaderGroup.open(orders.stream, "team")
-
-    def ask() -> tuple[object, ...]:
-        group.join("b")
-        names = [each.name for each in group.state().readers]
-        return names, dict(orders.stream.head()), len(orders.stream.active_segments())
-
-    head = dict(orders.stream.head())
-    with every_lock_held(group, orders.stream, orders.store):
-        assert in_child(ask) == (["b"], head, 2)
 
 
 def test_a_connection_for_tasks_refuses_in_a_child_and_goes_on_here() -> None:
     async def run() -> None:
         async with connect(MemoryStore(), create=True) as streams:
             await streams.create_scope("shop")
-            asked = (lambda: streams.create_scope("other"), lambda: streams.stream("shop", "orders"), streams.refresh)
-            for ask in asked:
-                with pytest.raises(WrongProcess):
-                    in_loop_of_child(ask)
+            calls = (lambda: streams.create_scope("other"), lambda: streams.stream("shop", "orders"), streams.refresh)
+            refused(*(in_loop(call) for call in calls))
             await streams.create_stream("shop", "orders", segments=1)
             async with streams.writer("shop", "orders") as writer:
                 assert await (await writer.write(b"1", "key")) is not None
