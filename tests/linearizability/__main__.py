@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from tests.linearizability.planted import DEFECTS
 from tests.linearizability.report import rows, write_report
 from tests.linearizability.runs import Server, named_server, one_run
-from tests.servers.ceph import install, running, this_machine, unwind_on_signals
+from tests.servers.ceph import install, running, unwind_on_signals
 from tests.servers.fixtures import is_server_named
 
 SECONDS = 60.0
@@ -68,7 +68,7 @@ def _server() -> Iterator[Server]:
     if is_server_named(os.environ):
         yield named_server(os.environ)
         return
-    install(this_machine())
+    install()
     with running() as gateway:
         yield named_server(os.environ | gateway.environment())
 

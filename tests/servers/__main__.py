@@ -23,16 +23,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 
-from tests.servers.ceph import (
-    CephFailed,
-    Machine,
-    NotInstallable,
-    install,
-    obstacle,
-    running,
-    this_machine,
-    unwind_on_signals,
-)
+from tests.servers.ceph import CephFailed, NotInstallable, install, obstacle, running, unwind_on_signals
 from tests.servers.fixtures import MARKER, VARIABLES, is_server_named, unset_variables
 
 EXIT_FAILED = 1
@@ -44,8 +35,7 @@ _HOW_TO_GO_ON = f"Or set {', '.join(VARIABLES)} to use another server"
 
 def main(arguments: list[str]) -> int:
     """Run the tests, or tell whether they can run; returns the exit code."""
-    machine = this_machine()
-    status, text = server(os.environ, machine)
+    status, text = server(os.environ)
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
     if status or arguments == ["--check"]:
@@ -54,7 +44,7 @@ def main(arguments: list[str]) -> int:
     if is_server_named(os.environ):
         os.execv(sys.executable, command)  # noqa: S606 - our own words; an interrupt is pytest's to tidy up after
     try:
-        install(machine)
+        install()
         with running() as gateway:
             return subprocess.run(command, env=os.environ | gateway.environment(), check=False).returncode  # noqa: S603 - our own words
     except (CephFailed, NotInstallable) as error:
@@ -62,13 +52,13 @@ def main(arguments: list[str]) -> int:
         return EXIT_FAILED
 
 
-def server(environment: Mapping[str, str], machine: Machine) -> tuple[int, str]:
+def server(environment: Mapping[str, str]) -> tuple[int, str]:
     """Which server the tests get: the exit code where they get none, else 0, and a sentence for a person."""
     if is_server_named(environment):
         if unset := unset_variables(environment):
             return EXIT_NO_CREDENTIALS, f"{VARIABLES[0]} is set; {' and '.join(unset)} must be set, too"
         return 0, f"S3 server: {environment[VARIABLES[0]]}"
-    if reason := obstacle(machine):
+    if reason := obstacle():
         return EXIT_NO_SERVER, f"No S3 server to test with. {reason}. {_HOW_TO_GO_ON}."
     return 0, "S3 server: a Ceph RADOS Gateway of our own"
 

@@ -9,59 +9,42 @@ from pathlib import Path
 
 import pytest
 
+from tests.servers import __main__ as program
 from tests.servers.__main__ import EXIT_NO_CREDENTIALS, EXIT_NO_SERVER, server
-from tests.servers.ceph import Machine
-from tests.servers.ceph.packages import PROGRAMS
 from tests.servers.fixtures import MARKER, VARIABLES
 
 ROOT = Path(__file__).parent.parent.parent
-NAMED = dict(zip(VARIABLES, ("http://127.0.0.1:9", "access", "secret"), strict=True))
-EMPTY = Machine(frozenset(), root_prefix=None)
-DEBIAN = Machine(frozenset({"apt-get"}), root_prefix=())
-WITH_CEPH = Machine(frozenset(PROGRAMS), root_prefix=None)
+URL = "http://127.0.0.1:9"
+NAMED = dict(zip(VARIABLES, (URL, "access", "secret"), strict=True))
 NOTHING_COLLECTED = 5
+CEPH = "S3 server: a Ceph RADOS Gateway of our own"
 
 
-def test_a_server_that_is_named_is_taken_on_any_machine() -> None:
-    assert server(NAMED, EMPTY) == server(NAMED, WITH_CEPH) == (0, "S3 server: http://127.0.0.1:9")
-
-
-@pytest.mark.parametrize("missing", VARIABLES[1:])
-@pytest.mark.parametrize("value", [None, ""])
-def test_a_server_that_is_named_without_credentials_is_a_mistake(missing: str, value: str | None) -> None:
-    environment = {name: each for name, each in NAMED.items() if name != missing} | (
-        {} if value is None else {missing: value}
-    )
-    status, text = server(environment, WITH_CEPH)
-    assert status == EXIT_NO_CREDENTIALS
-    assert f"{missing} must be set" in text
-
-
-@pytest.mark.parametrize("machine", [DEBIAN, WITH_CEPH])
-@pytest.mark.parametrize("environment", [{}, {VARIABLES[0]: ""}])
-def test_ceph_is_taken_where_it_is_or_can_be(machine: Machine, environment: dict[str, str]) -> None:
-    assert server(environment, machine) == (0, "S3 server: a Ceph RADOS Gateway of our own")
-
-
-def test_where_there_is_no_server_the_code_is_its_own_and_the_text_says_how_to_go_on() -> None:
-    status, text = server({}, EMPTY)
-    assert status == EXIT_NO_SERVER
-    assert "Ceph is not installed" in text
-    assert [name for name in VARIABLES if name not in text] == []
+@pytest.mark.parametrize(
+    ("environment", "obstacle", "status", "words"),
+    [
+        (NAMED, "", 0, [f"S3 server: {URL}"]),
+        (NAMED, "none", 0, [f"S3 server: {URL}"]),
+        ({**NAMED, VARIABLES[1]: ""}, "", EXIT_NO_CREDENTIALS, [f"{VARIABLES[1]} must be set"]),
+        ({VARIABLES[0]: URL, VARIABLES[1]: "access"}, "", EXIT_NO_CREDENTIALS, [f"{VARIABLES[2]} must be set"]),
+        ({}, "", 0, [CEPH]),
+        ({VARIABLES[0]: ""}, "", 0, [CEPH]),
+        ({}, "Ceph is not installed", EXIT_NO_SERVER, ["Ceph is not installed", *VARIABLES]),
+    ],
+)
+def test_a_named_server_is_taken_anywhere_and_else_ceph_where_it_can_be(
+    environment: dict[str, str], obstacle: str, status: int, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program, "obstacle", lambda: obstacle)
+    found, text = server(environment)
+    assert found == status
+    assert [word for word in words if word not in text] == []
 
 
 def collected(environment: dict[str, str]) -> tuple[int, list[str]]:
     """The exit code of pytest, and the tests of stores that it finds by the marker."""
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-m",
-        MARKER,
-        "--collect-only",
-        "-q",
-        "tests/loaders/store/test_contract.py",
-    ]
+    stores = "tests/loaders/store/test_contract.py"
+    command = [sys.executable, "-m", "pytest", "-m", MARKER, "--collect-only", "-q", stores]
     outside = {name: value for name, value in os.environ.items() if name not in VARIABLES}
     done = subprocess.run(command, cwd=ROOT, env=outside | environment, capture_output=True, text=True, check=False)  # noqa: S603 - our own words
     return done.returncode, [line for line in done.stdout.splitlines() if "::" in line]

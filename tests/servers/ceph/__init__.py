@@ -1,6 +1,5 @@
 """A real S3 server for the tests: Ceph's RADOS Gateway, with the least of a cluster below it.
 
-    python -m tests.servers.ceph install         what it needs, from the system's packages
     python -m tests.servers.ceph up [DIRECTORY]  start one; prints what `make test-s3` needs to use it
     python -m tests.servers.ceph down DIRECTORY  stop that one and delete what it kept
 
@@ -11,12 +10,11 @@ memory: any number may run at once, and nothing outlasts one but the packages.
 from __future__ import annotations
 
 from tests.servers.ceph.cluster import CephFailed, Gateway, running, start, stop, unwind_on_signals
-from tests.servers.ceph.packages import Machine, NotInstallable, install, missing_programs, obstacle, this_machine
+from tests.servers.ceph.packages import NotInstallable, install, missing_programs, obstacle
 
 __all__ = [
     "CephFailed",
     "Gateway",
-    "Machine",
     "NotInstallable",
     "install",
     "missing_programs",
@@ -24,6 +22,5 @@ __all__ = [
     "running",
     "start",
     "stop",
-    "this_machine",
     "unwind_on_signals",
 ]

@@ -7,17 +7,15 @@ import tempfile
 from pathlib import Path
 from shlex import quote
 
-from tests.servers.ceph import CephFailed, NotInstallable, install, start, stop, this_machine, unwind_on_signals
+from tests.servers.ceph import CephFailed, NotInstallable, install, start, stop, unwind_on_signals
 
-USAGE = "usage: python -m tests.servers.ceph install | up [DIRECTORY] | down DIRECTORY\n"
+USAGE = "usage: python -m tests.servers.ceph up [DIRECTORY] | down DIRECTORY\n"
 
 
 def main(arguments: list[str]) -> int:
     """Do what is asked; returns the exit code."""
     try:
         match arguments:
-            case ["install"]:
-                install(this_machine())
             case ["up"]:
                 up(Path(tempfile.mkdtemp(prefix="accel-ceph-")))
             case ["up", directory]:
@@ -27,7 +25,7 @@ def main(arguments: list[str]) -> int:
             case _:
                 sys.stderr.write(USAGE)
                 return 2
-    except (CephFailed, NotInstallable, FileExistsError, ValueError) as error:
+    except (CephFailed, NotInstallable, FileExistsError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0
@@ -35,7 +33,7 @@ def main(arguments: list[str]) -> int:
 
 def up(directory: Path) -> None:
     """Start a cluster that stays, and print how to use and how to stop it, as a shell understands it."""
-    install(this_machine())
+    install()
     gateway = start(directory)
     lines = [f"export {name}={value}" for name, value in gateway.environment().items()]
     sys.stdout.write(

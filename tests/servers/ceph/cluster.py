@@ -25,7 +25,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from tests.servers.ceph.configuration import CONFIGURATION_NAME, HOST, Ports, configuration, free_ports
+from tests.servers.ceph.configuration import CONFIGURATION_NAME, HOST, configuration, free_ports
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
@@ -33,17 +33,11 @@ if TYPE_CHECKING:
 _COMMAND_SECONDS_MAX = 60
 _POLL_SECONDS = 0.05
 _POLLS_MAX = 600
-_STARTS_MAX = 3
 _TAIL_LINES = 8
-_TAKEN = "already in use"  # what all daemons say of a port that somebody else has
 
 
 class CephFailed(Exception):
     """A part of Ceph did not start; the message has its last words."""
-
-
-class PortTaken(CephFailed):
-    """It did not start because somebody else took its port meanwhile."""
 
 
 GUEST = "guest"
@@ -106,16 +100,16 @@ def start(directory: Path) -> Gateway:
     Raises:
         CephFailed: it did not start; the directory is gone.
         FileExistsError: there is something in the directory.
-        ValueError: the directory has a name that Ceph's configuration cannot hold.
     """
     directory = directory.resolve()
     directory.mkdir(parents=True, exist_ok=True)
     if any(directory.iterdir()):
         raise FileExistsError(f"{directory} is not empty; expected a directory for a new cluster")
-    for _ in range(_STARTS_MAX - 1):
-        with suppress(PortTaken):
-            return _start_or_stop(directory)
-    return _start_or_stop(directory)
+    try:
+        return _start(directory, *free_ports())
+    except BaseException:
+        stop(directory)
+        raise
 
 
 def stop(directory: Path) -> None:
@@ -157,36 +151,27 @@ def processes(directory: Path, program: str = "") -> list[int]:
     return found
 
 
-def _start_or_stop(directory: Path) -> Gateway:
-    try:
-        directory.mkdir(exist_ok=True)  # gone with the try before
-        return _start(directory, free_ports())
-    except BaseException:
-        stop(directory)
-        raise
-
-
-def _start(directory: Path, ports: Ports) -> Gateway:
+def _start(directory: Path, monitor_port: int, gateway_port: int) -> Gateway:
     fsid = str(uuid4())
     config = directory / CONFIGURATION_NAME
-    config.write_text(configuration(directory, fsid, ports))
+    config.write_text(configuration(directory, fsid, monitor_port, gateway_port))
     for name in ("mon", "osd", "rgw"):
         (directory / name).mkdir()
-    _start_monitor(directory, fsid, ports)
+    _start_monitor(directory, fsid, monitor_port)
     _start_osd(directory)
     tokens = [secrets.token_hex(size) for size in (10, 20, 10, 20)]
-    gateway = Gateway(f"http://{HOST}:{ports.gateway}", *tokens)
+    gateway = Gateway(f"http://{HOST}:{gateway_port}", *tokens)
     _create_users(directory, gateway)
     _run(directory, "radosgw", "-n", "client.rgw")
     _wait_until_it_serves(directory, gateway)
     return gateway
 
 
-def _start_monitor(directory: Path, fsid: str, ports: Ports) -> None:
+def _start_monitor(directory: Path, fsid: str, port: int) -> None:
     # Nobody checks these keys, but a monitor does not begin without some.
     keyring, monitors = str(directory / "keyring"), str(directory / "monmap")
     _run(directory, "ceph-authtool", "-C", keyring, "--gen-key", "-n", "mon.", "--cap", "mon", "allow *")
-    address = f"[v2:{HOST}:{ports.monitor}]"
+    address = f"[v2:{HOST}:{port}]"
     _run(directory, "monmaptool", "--create", "--fsid", fsid, "--addv", "a", address, monitors)
     _run(directory, "ceph-mon", "--mkfs", "-i", "a", "--monmap", monitors, "--keyring", keyring)
     _run(directory, "ceph-mon", "-i", "a")
@@ -264,13 +249,8 @@ def _run(directory: Path, program: str, *arguments: str) -> None:
 
 
 def _failure(directory: Path, what: str) -> CephFailed:
-    words = _last_words(directory)
-    kind = PortTaken if _TAKEN in words.lower() else CephFailed
-    return kind(f"{what}; the last words of its cluster:\n{words}")
-
-
-def _last_words(directory: Path) -> str:
-    """The end of each log, the latest last."""
+    """With the end of each log, the latest last."""
     logs = sorted(directory.glob("*.log"), key=lambda path: path.stat().st_mtime)
     lines = ((path.name, path.read_text(errors="replace").splitlines()[-_TAIL_LINES:]) for path in logs)
-    return "\n".join(f"{name}: {line}" for name, tail in lines for line in tail)
+    words = "\n".join(f"{name}: {line}" for name, tail in lines for line in tail)
+    return CephFailed(f"{what}; the last words of its cluster:\n{words}")

@@ -6,15 +6,11 @@ Each setting that is not plain from its name stands with its reason; what is not
 from __future__ import annotations
 
 import socket
-from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 HOST = "127.0.0.1"
 CONFIGURATION_NAME = "ceph.conf"
 STORE_SIZE_BYTES = 4 << 30  # a bound: memory is taken as objects come
-
-_SPECIAL = frozenset("#;$\"'\\")
 
 _TEMPLATE = """\
 [global]
@@ -23,7 +19,7 @@ mon host = [v2:{host}:{monitor_port}/0]
 public network = {host}/32
 cluster network = {host}/32
 ms bind msgr1 = false
-# Who finds its port taken says so at once; another one is tried then.
+# Who finds its port taken says so at once.
 ms bind retry count = 1
 
 # Daemons trust each other: they listen on loopback, for a test. S3 requests are signed all the same.
@@ -80,39 +76,19 @@ rgw run sync thread = false
 """
 
 
-@dataclass(frozen=True)
-class Ports:
-    """Where the monitor and the gateway listen; the OSD finds free ports by itself."""
-
-    monitor: int
-    gateway: int
+def free_ports() -> tuple[int, int]:
+    """Ports of the loopback interface for a monitor and a gateway; the OSD finds free ones by itself."""
+    with socket.create_server((HOST, 0)) as first, socket.create_server((HOST, 0)) as second:  # so that they differ
+        return first.getsockname()[1], second.getsockname()[1]
 
 
-def free_ports() -> Ports:
-    """Two ports of the loopback interface that nobody listens on.
-
-    Somebody may take one before a daemon does: whoever starts daemons has to try again then.
-    """
-    with ExitStack() as held:  # both at once, so that they differ
-        first, second = (held.enter_context(socket.create_server((HOST, 0))) for _ in range(2))
-        return Ports(first.getsockname()[1], second.getsockname()[1])
-
-
-def configuration(directory: Path, fsid: str, ports: Ports) -> str:
-    """The text of `ceph.conf` for a cluster that keeps everything below `directory`.
-
-    Raises:
-        ValueError: the directory's name has a character that means something else there, such as the # of a comment.
-    """
-    if found := _SPECIAL.intersection(str(directory)):
-        raise ValueError(
-            f"{directory}: expected a directory without {' '.join(sorted(_SPECIAL))}, found {' '.join(sorted(found))}"
-        )
+def configuration(directory: Path, fsid: str, monitor_port: int, gateway_port: int) -> str:
+    """The text of `ceph.conf` for a cluster that keeps everything below `directory`."""
     return _TEMPLATE.format(
         directory=directory,
         fsid=fsid,
         host=HOST,
-        monitor_port=ports.monitor,
-        gateway_port=ports.gateway,
+        monitor_port=monitor_port,
+        gateway_port=gateway_port,
         store_size_bytes=STORE_SIZE_BYTES,
     )
