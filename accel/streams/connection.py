@@ -564,7 +564,7 @@ class Connection(Closing):
         node_id = self.registration().node_id
         settings = self.settings
         host = ObjectSegments(self.catalog, self.store, node_id, settings=settings.segments, system=self._system)
-        self._scaler = AutoScaler(host, settings.scaling)
+        self._scaler = AutoScaler(host, is_on=settings.scaling)
         host.scale_by(self._scaler)
         return host
 

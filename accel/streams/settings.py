@@ -7,7 +7,6 @@ from typing import Final
 
 from accel.history.store.settings import HistorySettings
 from accel.settings import CatalogSettings, Settings
-from accel.streams.rules.settings import ScalingSettings
 from loaders.settings import MIB, check_settings
 
 
@@ -107,7 +106,8 @@ class ConnectionSettings:
     Args:
         catalog: settings of the catalog.
         segments: settings of the session that writes.
-        scaling: how it follows the scaling policies of streams.
+        scaling: whether it follows the scaling policies of the streams whose segments it has open. If not, it counts
+            nothing, sends no requests and has no scaling thread.
         history: settings of the histories of streams.
         lookups: settings of the accelerator.
         forwarding: the lease of its registration, and requests to and from other owners.
@@ -116,6 +116,6 @@ class ConnectionSettings:
     forwarding: ForwardingSettings = field(default_factory=ForwardingSettings)
     catalog: CatalogSettings = field(default_factory=CatalogSettings)
     segments: SegmentsSettings = field(default_factory=SegmentsSettings)
-    scaling: ScalingSettings = field(default_factory=ScalingSettings)
+    scaling: bool = True
     history: HistorySettings = field(default_factory=HistorySettings)
     lookups: Settings = field(default_factory=Settings)

@@ -47,7 +47,6 @@ SETTINGS: Final = (
     ("Writers of streams", "accel.streams.settings.StreamWriterSettings"),
     ("Segments that a process owns", "accel.streams.settings.SegmentsSettings"),
     ("Owners of segments, and events that go to other owners", "accel.streams.settings.ForwardingSettings"),
-    ("Automatic scaling", "accel.streams.rules.settings.ScalingSettings"),
     ("Histories", "accel.history.store.settings.HistorySettings"),
     ("The sidecar", "accel.server.settings.SidecarSettings"),
 )

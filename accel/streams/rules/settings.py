@@ -1,4 +1,4 @@
-"""Settings that the rules of streams read: those of a reader, and those of automatic scales."""
+"""The settings of a reader of a stream."""
 
 from __future__ import annotations
 
@@ -58,27 +58,3 @@ class ReaderSettings:
             least={"read_ahead_bytes": 0, "reorder_wait_seconds": 0, "retry_seconds": 0},
             most={"reorder_wait_seconds": 60, "idle_seconds": 3600},
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScalingSettings:
-    """How a host follows the scaling policies of the streams whose segments it has open; see `auto_scale`.
-
-    Args:
-        is_on: whether the host follows the policies. If not, it counts nothing, sends no requests and has no scaling
-            thread.
-        young_seconds: the time after its creation in which a segment is not scaled;
-        cooldown_seconds: the same for a stream after a scale.
-        segments_max: the largest number of segments that one scale seals and creates together.
-
-    Raises:
-        ValueError: a number below 0, or a scale too small to split a segment.
-    """
-
-    is_on: bool = True
-    young_seconds: float = 600.0
-    cooldown_seconds: float = 120.0
-    segments_max: int = 100
-
-    def __post_init__(self) -> None:
-        check_settings(self, least={"segments_max": 3, "young_seconds": 0, "cooldown_seconds": 0})

@@ -52,7 +52,6 @@ from accel.history.rules.states import StreamState
 from accel.history.store import Stream
 from accel.history.store.hosts import StreamName
 from accel.streams.open_segments import OpenSegment
-from accel.streams.rules.settings import ScalingSettings
 from accel.streams.segments_host import ObjectSegments
 from accel.streams.shared.scaling_rates import (
     SegmentLoad,
@@ -148,11 +147,11 @@ class AutoScaler:
 
     Args:
         host: has the segments, and carries scales out; `ObjectSegments.scale_by` begins the steps, and ends them.
-        settings: bounds and thresholds of scaling.
+        is_on: whether it follows the policies; if not, it does nothing.
     """
 
-    def __init__(self, host: ObjectSegments, settings: ScalingSettings) -> None:
-        self.settings = settings
+    def __init__(self, host: ObjectSegments, *, is_on: bool = True) -> None:
+        self._is_on = is_on
         self._host = host
         self._lifetime, self._system = host.lifetime, host.system
         self._followed: dict[StreamName, _Followed] = {}
@@ -173,7 +172,7 @@ class AutoScaler:
     def begin(self) -> None:
         """Start a thread that takes a step every tick; does nothing if the system has no `wait`."""
         wait = self._system.wait
-        if self.settings.is_on and wait is not None:
+        if self._is_on and wait is not None:
             work = partial(_step_again, ref(self), self._stopped, partial(wait, self._stopped, TICK_SECONDS))
             self._system.start(work, f"accel-scale-{self._host.node_id}")
 
@@ -196,7 +195,7 @@ class AutoScaler:
             WrongProcess, Closed: the host belongs to another process, or was closed.
         """
         self._lifetime.check()
-        if not self.settings.is_on or self._stopped.is_set():
+        if not self._is_on or self._stopped.is_set():
             return
         with self._lock:
             if self._stepper is not None:
@@ -288,7 +287,7 @@ class AutoScaler:
     ) -> None:
         current = stream.current_epoch()
         now_ms = followed.time_of(current, self._now_ms(), self._system.timer())
-        scale = wanted_scale(current, own, configuration, now_ms, self.settings)
+        scale = wanted_scale(current, own, configuration, now_ms)
         if scale is None:
             return
         if stream.state() is not StreamState.ACTIVE:

@@ -31,7 +31,6 @@ from typing import Final, NamedTuple
 from accel.history.rules.configuration import SEGMENTS_MAX, ScalingKind, StreamConfiguration
 from accel.history.rules.epochs import EpochRecord
 from accel.history.rules.segments import KeyRanges, SegmentRecord, split_range
-from accel.streams.rules.settings import ScalingSettings
 from loaders.settings import CLOCK_SKEW_SECONDS_MAX
 
 WINDOWS_SECONDS: Final = (120.0, 300.0, 600.0, 1200.0)
@@ -42,6 +41,15 @@ HOT_FACTORS: Final = (5.0, 2.0, 1.25)
 
 COLD_FACTOR: Final = 0.5
 """A segment whose rates are below this multiple of the target in all windows is cold; a merged pair is not hot."""
+
+YOUNG_SECONDS: Final = 600.0
+"""The time after its creation in which a segment is not scaled."""
+
+COOLDOWN_SECONDS: Final = 120.0
+"""The time after a scale in which a stream is not scaled again."""
+
+SCALE_SEGMENTS_MAX: Final = 100
+"""The largest number of segments that one scale seals and creates together."""
 
 KIB: Final = 1024
 MILLISECONDS: Final = 1000
@@ -160,7 +168,6 @@ def wanted_scale(
     loads: Mapping[int, SegmentLoad],
     configuration: StreamConfiguration,
     now_ms: int,
-    settings: ScalingSettings,
 ) -> WantedScale | None:
     """Return the scale that a stream needs now; None = none. O(segments).
 
@@ -172,14 +179,13 @@ def wanted_scale(
         loads: the loads of its segments that are open here, by id.
         configuration: the configuration of the stream.
         now_ms: milliseconds since 1970.
-        settings: define young segments, the cool-down, and the limits of one scale.
     """
-    if _is_recent(current.creation_time_ms, now_ms, settings.cooldown_seconds):
+    if _is_recent(current.creation_time_ms, now_ms, COOLDOWN_SECONDS):
         return None
     ordered = sorted(current.segments, key=lambda each: each.key_start)
-    old = [each for each in ordered if not _is_recent(each.creation_time_ms, now_ms, settings.young_seconds)]
+    old = [each for each in ordered if not _is_recent(each.creation_time_ms, now_ms, YOUNG_SECONDS)]
     known = [(each, loads[each.id]) for each in old if each.id in loads]
-    rows = settings.segments_max
+    rows = SCALE_SEGMENTS_MAX
     scale: list[tuple[tuple[int, ...], list[tuple[float, float]]]] = []
     count = len(ordered)
     for segment, load in sorted(known, key=lambda each: -each[1].parts):

@@ -28,7 +28,6 @@ from accel.errors import AccelError, NamespaceShared
 from accel.hint_building import HintChoice, build_hints, plan_hints
 from accel.repair.catalog import repair
 from accel.repair.objects import PutBackOutcome, put_back
-from accel.streams.rules.settings import ScalingSettings
 from accel.streams.settings import SegmentsSettings
 from loaders.format import RecordBatch
 from loaders.layout import ObjectLayout
@@ -233,7 +232,7 @@ class Shared:
             self.clock.seconds,
             SegmentsSettings(linger_seconds=5.0),
         )
-        world.moves, world.scaling = streams_world.MOVES, ScalingSettings()
+        world.moves = streams_world.MOVES
         world.system, world.on_sleep = self.system, lambda: None
         with world.process(node_id=6) as process:
             if not self.did["write_events"]:

@@ -26,7 +26,6 @@ from accel.errors import AccelError, OperationNotAllowed
 from accel.history.rules.transactions import TransactionStatus
 from accel.history.store import Stream, StreamStore
 from accel.streams.acknowledgements import WriteFuture
-from accel.streams.rules.settings import ScalingSettings
 from accel.streams.settings import ForwardingSettings, StreamWriterSettings
 from accel.streams.shared.forwarding import (
     ForwardingClient,
@@ -57,7 +56,7 @@ WRITER = StreamWriterSettings(wait_seconds=10.0, pause_seconds=0.005)
 FORWARDING = ForwardingSettings(wait_seconds=10.0)
 SETTINGS = ConnectionSettings(
     catalog=CatalogSettings(parallel_requests=2),
-    scaling=ScalingSettings(is_on=False),
+    scaling=False,
     forwarding=FORWARDING,
 )
 FORMAT = FormatRecord(namespace="test", stream_buckets=2)

@@ -17,9 +17,8 @@ from accel.history.rules.configuration import ScalingKind, ScalingPolicy, Stream
 from accel.history.rules.states import StreamState
 from accel.history.store import Stream, StreamStore
 from accel.streams.connection import connect
-from accel.streams.rules.settings import ScalingSettings
 from accel.streams.segments_host import ObjectSegments
-from accel.streams.settings import ConnectionSettings, StreamWriterSettings
+from accel.streams.settings import StreamWriterSettings
 from accel.streams.shared import auto_scale, scaling_rates
 from accel.streams.shared.auto_scale import AutoScaler, AutoScaleStats
 from accel.streams.writer import StreamWriter
@@ -31,7 +30,7 @@ from tests.conformance.steps import set_state
 from tests.examples import examples
 
 OTHER = NODE + 1
-QUICK = ScalingSettings(young_seconds=60.0, cooldown_seconds=60.0)
+REST_SECONDS = 60.0
 TICK = 30.0
 PATIENT = StreamWriterSettings(pause_seconds=2.0)
 EVENTS = ScalingPolicy(ScalingKind.EVENTS, 1, 4)
@@ -40,18 +39,21 @@ TARGET = int(TICK)
 
 
 @contextmanager
-def measuring(tick_seconds: float, look_seconds: float, windows_seconds: tuple[float, float]) -> Iterator[None]:
-    """Rates are measured over other times."""
+def measuring(
+    tick_seconds: float, look_seconds: float, windows_seconds: tuple[float, float], rest_seconds: float
+) -> Iterator[None]:
+    """Rates are measured over other times; what is new or was scaled is left alone for so long."""
     with (
         patch.multiple(auto_scale, TICK_SECONDS=tick_seconds, LOOK_SECONDS=look_seconds),
         patch.multiple(scaling_rates, WINDOWS_SECONDS=windows_seconds, HOT_FACTORS=(2.0, 1.25)),
+        patch.multiple(scaling_rates, YOUNG_SECONDS=rest_seconds, COOLDOWN_SECONDS=rest_seconds),
     ):
         yield
 
 
 def quickly() -> AbstractContextManager[None]:
     """As by default, in a tenth of the time: the longest window is 2 minutes."""
-    return measuring(TICK, auto_scale.LOOK_SECONDS, (60.0, 120.0))
+    return measuring(TICK, auto_scale.LOOK_SECONDS, (60.0, 120.0), REST_SECONDS)
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +65,6 @@ def quick() -> Iterator[None]:
 def bucket(segments: int = 1, scaling: ScalingPolicy = EVENTS, least: int = 1) -> World:
     """A bucket with a stream of this policy."""
     world = World()
-    world.scaling = QUICK
     with world.process() as process:
         process.streams.create_scope(NAME[0])
         wanted = StreamConfiguration(min_segments=least, scaling=scaling)
@@ -164,11 +165,12 @@ def test_a_changed_policy_is_followed_from_the_next_look_on() -> None:
 
 
 def test_a_fixed_stream_costs_one_get_a_look_and_nothing_where_scaling_is_off() -> None:
-    for chosen, most in ((QUICK, 3 + 5), (replace(QUICK, is_on=False), 0)):  # 3 to open the stream
+    for is_on, most in ((True, 3 + 5), (False, 0)):  # 3 to open the stream
         world = bucket(scaling=ScalingPolicy())
-        world.scaling = chosen
         counting = CountingStore(world.store)
         with world.process(counting) as process:
+            process.scaling = AutoScaler(process.host, is_on=is_on)
+            process.host.scale_by(process.scaling)
             load = Load(world, process)
             load.run(1, 1)
             counting.reset()
@@ -305,7 +307,7 @@ def test_a_scale_of_a_wrong_clock_stops_no_later_scale_and_is_cooled_down_from(a
             scales.append(process.scaling.stats().scales)
         assert scales[-1] >= 1
         ticks = [at for at, (before, after) in enumerate(pairwise(scales)) if after > before]
-        assert all((later - earlier) * TICK >= QUICK.cooldown_seconds for earlier, later in pairwise(ticks))
+        assert all((later - earlier) * TICK >= REST_SECONDS for earlier, later in pairwise(ticks))
     assert sorted(world.payloads()) == sorted(load.durable)
 
 
@@ -362,7 +364,7 @@ def test_steps_are_taken_beside_the_callers_until_the_host_is_stopped() -> None:
     system = replace(world.system, wait=wait, start=start)
     with ObjectCatalog.open(world.store, system=system) as catalog:
         host = ObjectSegments(catalog, world.store, NODE, settings=SMALL, system=system)
-        scaling = AutoScaler(host, QUICK)
+        scaling = AutoScaler(host)
         host.scale_by(scaling)
         host.open_segments(NAME, [0])
         [work] = begun
@@ -375,8 +377,7 @@ def test_steps_are_taken_beside_the_callers_until_the_host_is_stopped() -> None:
 
 def test_a_connected_process_scales_by_itself() -> None:
     """Writes until it has; how long that takes is nobody's business."""
-    settings = ConnectionSettings(scaling=ScalingSettings(young_seconds=0, cooldown_seconds=0))
-    with measuring(0.02, 0.02, (0.1, 0.2)), connect(MemoryStore(), create=True, settings=settings) as streams:
+    with measuring(0.02, 0.02, (0.1, 0.2), 0.0), connect(MemoryStore(), create=True) as streams:
         streams.create_scope(NAME[0])
         stream = streams.create_stream(*NAME, StreamConfiguration(scaling=EVENTS))
         writer = streams.writer(*NAME)
@@ -402,7 +403,7 @@ def test_nothing_is_begun_where_scaling_is_off() -> None:
         ObjectCatalog.open(world.store, system=system) as catalog,
         ObjectSegments(catalog, world.store, NODE, system=system) as host,
     ):
-        host.scale_by(AutoScaler(host, ScalingSettings(is_on=False)))
+        host.scale_by(AutoScaler(host, is_on=False))
         assert [name for name in begun if name.startswith("accel-scale")] == []
 
 

@@ -14,12 +14,13 @@ from accel.history.rules.epochs import NO_TRANSITION, EpochRecord, EpochTransiti
 from accel.history.rules.scaling import ScaleRequest, scaled_epoch, with_request
 from accel.history.rules.segments import SegmentRecord, Segments, initial_ranges
 from accel.history.rules.states import StreamState
-from accel.streams.rules.settings import ScalingSettings
 from accel.streams.shared.auto_scale import TICK_SECONDS
 from accel.streams.shared.scaling_rates import (
     COLD_FACTOR,
+    COOLDOWN_SECONDS,
     HOT_FACTORS,
     WINDOWS_SECONDS,
+    YOUNG_SECONDS,
     SegmentLoad,
     SegmentRates,
     WantedScale,
@@ -29,7 +30,6 @@ from accel.streams.shared.scaling_rates import (
 )
 from tests.examples import examples
 
-DEFAULT = ScalingSettings()
 TICK = TICK_SECONDS
 TARGET = 100
 MINUTE = 60
@@ -152,9 +152,8 @@ def asked(
     loads: dict[int, SegmentLoad],
     configuration: StreamConfiguration | None = None,
     now_ms: int = LATER_MS,
-    chosen: ScalingSettings = DEFAULT,
 ) -> tuple[tuple[int, ...], list[tuple[float, float]]] | None:
-    scale = wanted_scale(current, loads, configuration or wanted(), now_ms, chosen)
+    scale = wanted_scale(current, loads, configuration or wanted(), now_ms)
     return None if scale is None else (scale.seal, list(scale.new_ranges))
 
 
@@ -189,17 +188,17 @@ def test_neighbours_only_are_merged() -> None:
 
 
 def test_a_stream_is_left_alone_after_a_scale_and_a_segment_while_it_is_young() -> None:
-    now_ms = int(DEFAULT.young_seconds * 1000)
+    now_ms = int(YOUNG_SECONDS * 1000)
     assert asked(epoch(1, time_ms=1), {0: HOT}, now_ms=now_ms) is None
     assert asked(epoch(1), {0: HOT}, now_ms=now_ms) is not None
-    scaled = EpochRecord(1, 1, epoch(1).segments, now_ms - int(DEFAULT.cooldown_seconds * 1000) + 1)
+    scaled = EpochRecord(1, 1, epoch(1).segments, now_ms - int(COOLDOWN_SECONDS * 1000) + 1)
     assert asked(scaled, {0: HOT}, now_ms=now_ms) is None
 
 
-def test_one_scale_changes_a_bounded_number_of_segments() -> None:
-    chosen = ScalingSettings(segments_max=10)
-    hot = asked(epoch(8), dict.fromkeys(range(8), HOT), chosen=chosen)
-    cold = asked(epoch(8), dict.fromkeys(range(8), COLD), chosen=chosen)
+def test_one_scale_changes_a_bounded_number_of_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accel.streams.shared.scaling_rates.SCALE_SEGMENTS_MAX", 10)
+    hot = asked(epoch(8), dict.fromkeys(range(8), HOT))
+    cold = asked(epoch(8), dict.fromkeys(range(8), COLD))
     assert hot is not None
     assert len(hot[0]) + len(hot[1]) <= 10
     assert cold is not None
@@ -245,7 +244,7 @@ class Simulation:
         ids = self.current.segments.ids.tolist()
         loads = {each: load_of(self.rates[each], target) for each in ids}
         now_ms = int(self.now_seconds * 1000)
-        scale = wanted_scale(self.current, loads, self.configuration, now_ms, DEFAULT)
+        scale = wanted_scale(self.current, loads, self.configuration, now_ms)
         if scale is not None:
             request = ScaleRequest(scale.seal, scale.new_ranges, now_ms)
             least = self.configuration.min_segments
@@ -284,11 +283,6 @@ def test_a_hot_stream_is_split_to_its_target_and_merged_to_its_least_again() -> 
     assert 5 <= stream.count <= 8
     stream.run(240, lambda _: 0.1 * TARGET)
     assert stream.count == 1
-
-
-def test_a_scale_too_small_to_split_a_segment_is_refused() -> None:
-    with pytest.raises(ValueError, match="expected"):
-        ScalingSettings(segments_max=2)
 
 
 def test_windows_and_factors_fit_each_other() -> None:

@@ -17,7 +17,6 @@ from accel.history.store import HistorySettings, Stream, StreamStore
 from accel.history.store.hosts import StreamName
 from accel.streams.acknowledgements import EventPlace
 from accel.streams.rules.events import EventBatch, decode_events
-from accel.streams.rules.settings import ScalingSettings
 from accel.streams.segments_host import ObjectSegments
 from accel.streams.settings import SegmentsSettings, StreamWriterSettings
 from accel.streams.shared.auto_scale import AutoScaler
@@ -101,7 +100,7 @@ class Process:
     @cached_property
     def scaling(self) -> AutoScaler:
         """Scales the streams of the host, in steps that the test takes."""
-        made = AutoScaler(self.host, self._world.scaling)
+        made = AutoScaler(self.host)
         self.host.scale_by(made)
         return made
 
@@ -139,7 +138,6 @@ class World:
         self.seconds = 1_000.0
         self.settings = SMALL
         self.moves = MOVES
-        self.scaling = ScalingSettings()
         self.on_sleep: Callable[[], object] = lambda: None
         numbers = count(1)
         self.system = Components(
