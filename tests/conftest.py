@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.examples import examples
-from tests.seconds import is_long, unknown_of
+from tests.seconds import FolderSeconds, is_long, unknown_of
 
 pytest_plugins = ["tests.servers.fixtures"]  # one server for the whole session
 
@@ -33,10 +33,15 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return max(2, 3 * (os.cpu_count() or 2) // 2)
 
 
-def pytest_configure() -> None:
-    """Lets processes be ended by signals that whoever started the tests ignores, as in a background job of a shell."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Lets processes be ended by signals that whoever started the tests ignores, as in a background job of a shell.
+
+    And counts the seconds of folders, in runs of tests as `make test` has them.
+    """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    if config.option.markexpr == "not soak" and examples(5) == 1:
+        config.pluginmanager.register(FolderSeconds())
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -1,13 +1,17 @@
-"""Which tests `make test` leaves to `make soak-tests`, since they take more than two seconds by themselves.
+"""How long tests may take: those that `make test` leaves to `make soak-tests`, and what each folder has for the others.
 
-A test that is named here gets the marker `soak`, but for the cases that stay: the cheapest ones that show each kind of
-thing that the test is about.
+A test that is named in `LONG` takes more than two seconds by itself and gets the marker `soak`, but for the cases that
+stay: the cheapest ones that show each kind of thing that the test is about.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import resource
+from collections import defaultdict
+from collections.abc import Generator, Mapping, Sequence
 from typing import Final
+
+import pytest
 
 LONG: Final[Mapping[str, Sequence[str]]] = {
     "tests/accel/catalog/test_two_systems.py::test_of_two_systems_in_one_namespace_neither_loses_anything_by_ours": [
@@ -121,8 +125,53 @@ LONG: Final[Mapping[str, Sequence[str]]] = {
     ],
     "tests/simulation/test_simulation.py::test_a_run_leaves_no_thread_and_no_open_file": [],
     "tests/simulation/test_simulation.py::test_whatever_happens_nothing_that_was_promised_is_broken": ["0", "1", "7"],
+    "tests/test_seconds.py::test_a_run_fails_that_took_more_seconds_in_a_folder_than_it_has": ["one process"],
 }
 """Node id of a test, without its parameters -> the ids of the cases that stay in `make test`."""
+
+
+CPU_SECONDS: Final[Mapping[str, float]] = {
+    "accel": 20,
+    "bloom": 10,
+    "loaders": 20,
+    "range_index": 10,
+    "tests": 60,
+    "tests/accel": 120,
+    "tests/accel/catalog": 100,
+    "tests/accel/cli": 150,
+    "tests/accel/compaction": 60,
+    "tests/accel/history": 200,
+    "tests/accel/lookup": 60,
+    "tests/accel/streams": 220,
+    "tests/benchmarks": 50,
+    "tests/bloom": 30,
+    "tests/conformance": 30,
+    "tests/docs": 80,
+    "tests/fuzzing": 30,
+    "tests/interrupts": 100,
+    "tests/linearizability": 20,
+    "tests/loaders": 150,
+    "tests/models": 20,
+    "tests/mutants": 40,
+    "tests/processes": 120,
+    "tests/range_index": 40,
+    "tests/servers": 40,
+    "tests/simulation": 120,
+    "tests/spark_jobs": 120,
+    "tests/threads": 20,
+    "tests/wheel": 60,
+}
+"""Folder -> CPU seconds that its tests may take in one run, with room: about twice what they take on a quiet machine.
+
+`pytest --durations` tells what they took. What Java does for Spark is not counted: it ends after the tests.
+"""
+
+PROPERTY: Final = "CPU seconds"
+
+
+def _cpu_seconds() -> float:
+    used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(each.ru_utime + each.ru_stime for each in used)
 
 
 def is_long(node_id: str) -> bool:
@@ -142,3 +191,73 @@ def unknown_of(node_ids: Sequence[str]) -> list[str]:
     cases = {f"{name}[{case}]" for name, stay in LONG.items() for case in stay}
     names = {node_id.partition("[")[0] for node_id in node_ids}
     return sorted([*(LONG.keys() - names), *(cases - set(node_ids))])
+
+
+def too_slow(spent: Mapping[str, float]) -> list[str]:
+    """A sentence for each folder that took more CPU seconds than it has, or has none.
+
+    >>> too_slow({"tests/bloom": 1.5, "tests/novels": 0.125})
+    ['tests/novels: expected tests that take at most 0 s of CPU time, found 0.1 s']
+    """
+    return [
+        f"{folder}: expected tests that take at most {allowed:g} s of CPU time, found {seconds:.1f} s"
+        for folder, seconds in sorted(spent.items())
+        if seconds > (allowed := CPU_SECONDS.get(folder, 0))
+    ]
+
+
+def folder_of(node_id: str) -> str:
+    """The folder of `CPU_SECONDS` that a test belongs to: the longest above its file, or else that of the file."""
+    above = node_id.partition("::")[0].split("/")[:-1]
+    folders = ["/".join(above[:count]) for count in range(len(above), 0, -1)]
+    return next((folder for folder in folders if folder in CPU_SECONDS), "/".join(above))
+
+
+class FolderSeconds:
+    """Lets a run fail whose tests took more CPU time in a folder than they have there.
+
+    Each process of the tests measures itself and its children that have ended, from the end of a test to that of the
+    next; the reports carry that to the process that prints them. Wall time would say nothing on a machine at work.
+    """
+
+    def __init__(self) -> None:
+        self._before = 0.0
+        self._spent: defaultdict[str, float] = defaultdict(float)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self) -> None:
+        """What was imported and collected is nobody's."""
+        self._before = _cpu_seconds()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Write what a test took into the report of its end."""
+        report = yield
+        if call.when == "teardown":
+            now = _cpu_seconds()
+            report.user_properties.append((PROPERTY, now - self._before))
+            self._before = now
+        return report
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Sum up by folder."""
+        for name, seconds in report.user_properties:
+            if name == PROPERTY and isinstance(seconds, float):
+                self._spent[folder_of(report.nodeid)] += seconds
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Let the run fail."""
+        if too_slow(self._spent) and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say why, and after the durations of tests those of folders."""
+        if terminalreporter.config.option.durations is not None:
+            terminalreporter.section("CPU seconds of folders")
+            for folder, seconds in sorted(self._spent.items()):
+                terminalreporter.write_line(f"{seconds:6.1f} {folder}")
+        if found := too_slow(self._spent):
+            terminalreporter.section("folders that are too slow", red=True)
+            terminalreporter.write_line("\n".join(found))
