@@ -11,13 +11,13 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import Final
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-PACKAGES = ("accel", "bloom", "range_index", "loaders", "spark_jobs")
+from tests.counting import ROOT, parsed
+from tests.test_house import modules
+
 SETTINGS_ENDINGS = ("Settings", "Limits", "Layout", "FormatRecord")
 UNITS = ("_seconds", "_ms", "_bytes", "_bytes_max")
 UNIT_NAMES = {"MIB", "MILLISECONDS"}
@@ -25,7 +25,6 @@ NOTHING = {"None", "False", "True", "0", "0.0", "1", "-1", "''", "()", "b''"}
 """Defaults that are the same everywhere because they say that there is none."""
 
 DIFFERENT: Final = {
-    "attempts": "of a request to S3, of a step of a workflow",
     "ids_block": "object ids of a catalog, and stream numbers of a history",
     "idle_seconds": "a segment without news for a reader, and a thread without work",
     "parallel_requests": "of small keys of a catalog, and of large parts of a merge",
@@ -39,15 +38,10 @@ OWN_BOUNDS: Final[dict[tuple[str, str], str]] = {}
 
 
 @cache
-def trees() -> dict[str, ast.Module]:
-    paths = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
-    return {str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in paths}
-
-
-@cache
 def nodes() -> list[tuple[str, ast.Call | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]]:
-    kinds = ast.Call | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-    return [(path, node) for path, tree in trees().items() for node in ast.walk(tree) if isinstance(node, kinds)]
+    kinds = (ast.Call, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    walked = ((str(path.relative_to(ROOT)), node) for path in modules() for node in ast.walk(parsed(path)))
+    return [(path, node) for path, node in walked if isinstance(node, kinds)]
 
 
 def is_written(default: ast.expr) -> bool:

@@ -14,7 +14,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-ROOT = Path(__file__).parent.parent
+from tests.counting import ROOT, parsed
+
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 OURS = ("accel", "bloom", "loaders", "range_index", "spark_jobs")
 TOOLS = ("tests", "benchmarks", "examples")
@@ -97,7 +98,7 @@ def imports_by_file() -> dict[str, set[str]]:
 
 def imported(path: Path) -> Iterator[str]:
     """The first part of each name that a module imports when it runs."""
-    waiting: list[ast.AST] = [ast.parse(path.read_text())]
+    waiting: list[ast.AST] = [parsed(path)]
     while waiting:
         node = waiting.pop()
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":

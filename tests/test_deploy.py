@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from uuid import uuid4
 
 import click
@@ -25,11 +25,15 @@ from accel.system import SYSTEM
 from loaders.layout import ObjectLayout
 from loaders.store import MemoryStore
 from loaders.store import open as open_module
+from loaders.store.base import DeleteFailures
+from loaders.store.decorated import GETS, WRITES, DecoratedStore, StoreCall
 from tests.accel.cli.test_catalog_maintenance import make_shop
 from tests.accel.cli.worlds import run
 from tests.accel.server.asking import STREAM, ask, filled, serving
 from tests.docs.pages import anchors, page_named
 from tests.spark_jobs.worlds import NAMESPACE, fill, make_catalog
+
+Answer = TypeVar("Answer")
 
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"
@@ -206,57 +210,33 @@ class Request(NamedTuple):
     key: str
 
 
-class RecordedStore(MemoryStore):
+ACTIONS = {
+    **dict.fromkeys(GETS, "s3:GetObject"),
+    **dict.fromkeys(WRITES, "s3:PutObject"),
+    "list": "s3:ListBucket",
+    "delete": "s3:DeleteObject",
+    "abort": "s3:AbortMultipartUpload",
+}
+"""Operation of a store -> the right that it needs."""
+
+
+class RecordedStore(DecoratedStore):
     """Writes down which right each request needs. Threads: any; a list takes appends of all."""
 
     def __init__(self) -> None:
-        super().__init__(clock=lambda: SYSTEM.clock() - 864_000)  # nothing in it is young
+        super().__init__(MemoryStore(clock=lambda: SYSTEM.clock() - 864_000))  # nothing in it is young
         self.requests: list[Request] = []
 
-    def _note(self, action: str, key: str) -> None:
-        self.requests.append(Request(action, key))
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
+        if call.operation in ACTIONS:
+            self.requests.append(Request(ACTIONS[call.operation], "" if call.operation == "list" else call.key))
+        return send()
 
-    def get(self, key: str, **options: Any) -> Any:
-        self._note("s3:GetObject", key)
-        return super().get(key, **options)
-
-    def get_range(self, key: str, start: int, end: int) -> Any:
-        self._note("s3:GetObject", key)
-        return super().get_range(key, start, end)
-
-    def get_tail(self, key: str, length: int) -> Any:
-        self._note("s3:GetObject", key)
-        return super().get_tail(key, length)
-
-    def get_if_changed(self, key: str, etag: str, **options: Any) -> Any:
-        self._note("s3:GetObject", key)
-        return super().get_if_changed(key, etag, **options)
-
-    def put(self, key: str, body: Any, **options: Any) -> str:
-        self._note("s3:PutObject", key)
-        return super().put(key, body, **options)
-
-    def delete(self, key: str) -> None:
-        self._note("s3:DeleteObject", key)
-        super().delete(key)
-
-    def delete_many(self, keys: Any) -> Any:
-        taken = list(keys)
-        for key in taken:
-            self._note("s3:DeleteObject", key)
-        return super().delete_many(taken)
-
-    def list_page(self, prefix: str, *args: Any, **options: Any) -> Any:
-        self._note("s3:ListBucket", "")
-        return super().list_page(prefix, *args, **options)
-
-    def abort_multipart(self, key: str, upload_id: str) -> None:
-        self._note("s3:AbortMultipartUpload", key)
-        super().abort_multipart(key, upload_id)
-
-    def start_multipart(self, key: str, **options: Any) -> Any:
-        self._note("s3:PutObject", key)
-        return super().start_multipart(key, **options)
+    def delete_many(self, keys: Iterable[str]) -> DeleteFailures:
+        """Each key is one request here."""
+        for key in keys:
+            self.delete(key)
+        return []
 
 
 def allows(role: str, request: Request, namespace: str) -> bool:

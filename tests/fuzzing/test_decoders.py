@@ -10,13 +10,13 @@ from random import Random
 
 import pytest
 
+from tests.counting import ROOT, parsed
 from tests.examples import examples
 from tests.fuzzing import corpus
 from tests.fuzzing.judging import Verdict, check_memory, judge
 from tests.fuzzing.registry import NO_DECODERS, decoders
 from tests.fuzzing.running import expected_values, run
 
-ROOT = Path(__file__).parents[2]
 PACKAGES = ("accel", "bloom", "range_index", "loaders", "spark_jobs")
 MUTANTS = 800
 
@@ -49,7 +49,7 @@ def test_mutants_are_refused_by_errors_of_ours_or_read_rightly(name: str) -> Non
 
 def public_functions(path: Path) -> Iterator[str]:
     """Functions and methods without an underscore, by qualified names."""
-    for node in ast.parse(path.read_text()).body:
+    for node in parsed(path).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node.name
         elif isinstance(node, ast.ClassDef) and not node.name.startswith("_"):

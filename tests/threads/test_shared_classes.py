@@ -13,7 +13,7 @@ from threading import Lock
 
 import pytest
 
-from tests.counting import ROOT
+from tests.counting import ROOT, parsed
 from tests.test_house import modules
 from tests.threads.boundaries import Boundaries, Calls, lock_class, side_by_side, switching
 from tests.threads.scenarios import SCENARIOS
@@ -25,8 +25,7 @@ SEED = 1
 def classes_for_any_thread() -> Iterator[str]:
     """All classes whose docstring says that any thread may use them; a protocol has no code that could be wrong."""
     for path in modules():
-        text = path.read_text()
-        for node in ast.walk(ast.parse(text if re.search(r"Threads:\s+any\b", text) else "")):
+        for node in ast.walk(parsed(path)) if re.search(r"Threads:\s+any\b", path.read_text()) else ():
             if not isinstance(node, ast.ClassDef) or any(ast.unparse(base) == "Protocol" for base in node.bases):
                 continue
             told = " ".join((ast.get_docstring(node) or "").split())
