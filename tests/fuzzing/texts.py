@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from tempfile import gettempdir
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -23,7 +24,7 @@ from accel.catalog import keys
 from accel.cli import config_file
 from accel.cli.stream import events as event_options
 from accel.cli.stream import notation, options
-from accel.errors import AccelError, ImageRefused
+from accel.errors import ImageRefused
 from accel.history.rules import values
 from accel.image import MetadataImage
 from accel.image_source import load_image_file
@@ -148,10 +149,13 @@ def _seal_swaps(data: bytes) -> bytes:
         return data
 
 
-def _json(
-    name: str, functions: tuple[str, ...], read: Any, seeds: Any, errors: Any = (AccelError,), **more: Any
-) -> Decoder:
-    return Decoder(name, functions, read, seeds, errors, is_text=True, **more)
+def of(function: Any) -> str:
+    """A function as registered: "module:qualified name"."""
+    return f"{function.__module__}:{function.__qualname__}"
+
+
+def _json(name: str, functions: Iterable[Any], read: Any, seeds: Any, errors: Any, **more: Any) -> Decoder:
+    return Decoder(name, tuple(map(of, functions)), read, seeds, errors, is_text=True, **more)
 
 
 def _cut_file(data: bytes) -> dict[int, int]:
@@ -237,30 +241,37 @@ def _empty_of(kind: type[msgspec.Struct]) -> str:
 
 
 def _text(
-    name: str, function: str, read: Callable[[str], object], *seeds: str, write: Callable[[Any], str] | None = None
+    name: str, function: Any, *seeds: str, write: Callable[[Any], str] | None = None, read: Any = None
 ) -> Decoder:
-    """A decoder of a short text that raises ValueError."""
-    back = None if write is None else lambda value: write(value).encode("utf-8", "surrogateescape")
+    """A decoder of a short text that raises ValueError; `read` is another form of the function."""
+    reader, back = read or function, None
+    if write is not None:
+        back = lambda value: write(value).encode("utf-8", "surrogateescape")  # noqa: E731 - for `Decoder`
     return Decoder(
-        name, (function,), lambda data: read(as_text(data)), seeds_of(*seeds), TEXT_ERRORS, back, is_text=True
+        name, (of(function),), lambda data: reader(as_text(data)), seeds_of(*seeds), TEXT_ERRORS, back, is_text=True
     )
 
 
-def _key(name: str, function: str, read: Callable[[str], Any], made: str, write: Callable[[Any], str]) -> Decoder:
-    """A parser of keys: None for all but those that another function makes, so what is read is written the same."""
+def _key(name: str, function: Any, write: Callable[[Any], str], seed: Any, *before: Any) -> Decoder:
+    """A parser of keys: None for all but those that another function makes, so what is read is written the same.
 
-    def parsed(data: bytes) -> object:
-        text = as_text(data)
-        found = read(text)
+    Args:
+        name: of the decoder.
+        function: takes what stands before, and the text.
+        write: makes the key.
+        seed: of which it makes one.
+        before: what the function takes besides.
+    """
+
+    def parsed(text: str) -> object:
+        found = function(*before, text)
         if found is None:
             raise ValueError("no key of this kind")
         if write(found) != text:
             raise TypeError(f"expected only what is made for {found}, found {text!r}")
         return found
 
-    return Decoder(
-        name, (function,), parsed, seeds_of(made), TEXT_ERRORS, lambda value: write(value).encode(), is_text=True
-    )
+    return _text(name, function, write(seed), write=write, read=parsed)
 
 
 def _cut_text(cut: Mapping[int, int]) -> str:
@@ -308,188 +319,77 @@ def _content_range(text: str) -> tuple[int, int, int]:
     return start, end, size
 
 
+def _content_range_text(found: tuple[int, int, int]) -> str:
+    return f"bytes {found[0]}-{found[1] - 1}/{found[2]}"
+
+
+HINT_FILE = SimpleNamespace(generation=1_700_000_000_000, name="filters-0-00000")
+
+
+def _hint_file_key(found: Any) -> str:
+    return layout.hint_file_key(HintKind.PACKS, 7, found.generation, found.name)
+
+
+def _moment_text(moment: int | notation.Age) -> str:
+    return f"{moment.milliseconds}ms ago" if isinstance(moment, notation.Age) else str(moment)
+
+
 def _texts() -> list[Decoder]:
-    notes, units_at, keys_at, names_at = (
-        "accel.cli.stream.notation",
-        "accel.units",
-        "accel.catalog.keys",
-        "loaders.layout",
-    )
     objects = ObjectLayout(namespace="shop")
+    moments = ("1800000000500", "2027-01-15T08:00:00.500Z", "1970-01-01 00:01", "1h ago")
+    places = ("tail", "head", "0@0=120 1@0=7", "1970-01-01 00:01")
+    urls = ("///tmp/objects", "///tmp/a%20b", "//localhost/tmp/x")
     return [
-        _text("cli-size", f"{units_at}:parse_size", units.parse_size, "64MiB", "1.5 GiB", "512", "64MB", write=str),
-        _text("cli-time", f"{units_at}:parse_time", units.parse_time, "10m", "500ms", "1h30m", "2.5"),
+        _text("cli-size", units.parse_size, "64MiB", "1.5 GiB", "512", "64MB", write=str),
+        _text("cli-time", units.parse_time, "10m", "500ms", "1h30m", "2.5"),
+        _text("cli-moment", notation.parse_moment, *moments, write=_moment_text),
+        _text("cli-number", notation.parse_number, "3@0=-1", "0@5=120", write=lambda found: _cut_text(dict([found]))),
+        _text("cli-range", notation.parse_range, "0.25:0.5", "0:1", write=lambda found: f"{found[0]!r}:{found[1]!r}"),
+        _text("cli-cut", notation.parse_cut, "0@0=120 1@0=7", "0@0=1,1@0=2", write=_cut_text),
+        _text("cli-place", notation.parse_place, *places),
+        _text("cli-name", options.parse_name, "orders", write=str),
+        _text("cli-fields", event_options.parse_fields, "time,offset", "all", write=",".join),
+        _text("segment", values.parse_segment, "3@1", "0@0", write=values.segment_text),
         _text(
-            "cli-moment",
-            f"{notes}:parse_moment",
-            notation.parse_moment,
-            "1800000000500",
-            "2027-01-15T08:00:00.500Z",
-            "1970-01-01 00:01",
-            "1h ago",
-            write=lambda moment: f"{moment.milliseconds}ms ago" if isinstance(moment, notation.Age) else str(moment),
+            "table-name", layout.decode_name, "stream%2F42%2Ea", "plain", write=layout.encode_name, read=_decoded_name
         ),
-        _text(
-            "cli-number",
-            f"{notes}:parse_number",
-            notation.parse_number,
-            "3@0=-1",
-            "0@5=120",
-            write=lambda found: _cut_text(dict([found])),
-        ),
-        _text(
-            "cli-range",
-            f"{notes}:parse_range",
-            notation.parse_range,
-            "0.25:0.5",
-            "0:1",
-            write=lambda found: f"{found[0]!r}:{found[1]!r}",
-        ),
-        _text("cli-cut", f"{notes}:parse_cut", notation.parse_cut, "0@0=120 1@0=7", "0@0=1,1@0=2", write=_cut_text),
-        _text(
-            "cli-place",
-            f"{notes}:parse_place",
-            notation.parse_place,
-            "tail",
-            "head",
-            "0@0=120 1@0=7",
-            "1970-01-01 00:01",
-        ),
-        _text("cli-name", "accel.cli.stream.options:parse_name", options.parse_name, "orders", write=str),
-        _text(
-            "cli-fields",
-            "accel.cli.stream.events:parse_fields",
-            event_options.parse_fields,
-            "time,offset",
-            "all",
-            write=",".join,
-        ),
-        _text(
-            "segment",
-            "accel.history.rules.values:parse_segment",
-            values.parse_segment,
-            "3@1",
-            "0@0",
-            write=values.segment_text,
-        ),
-        _text(
-            "table-name", f"{names_at}:decode_name", _decoded_name, "stream%2F42%2Ea", "plain", write=layout.encode_name
-        ),
-        _text(
-            "content-range",
-            "loaders.store.base:parse_content_range",
-            _content_range,
-            "bytes 0-9/100",
-            write=lambda found: f"bytes {found[0]}-{found[1] - 1}/{found[2]}",
-        ),
-        _text(
-            "file-name",
-            "loaders.store.file:entry_of",
-            _entry_name,
-            "a%20b%object",
-            "format%object",
-            "%2E%2E%object",
-        ),
-        _text("folder-name", "loaders.store.file:entry_of", _folder_name, "accel", "%empty", "a" * 64 + "%more"),
-        _text(
-            "file-url",
-            "loaders.store.open:open_store",
-            _file_url,
-            "///tmp/objects",
-            "///tmp/a%20b",
-            "//localhost/tmp/x",
-            write=lambda folder: folder.as_uri().removeprefix("file:"),
-        ),
-        _key("node-key", f"{keys_at}:parse_node_key", keys.parse_node_key, keys.node_key(4), keys.node_key),
+        _text("content-range", parse_content_range, "bytes 0-9/100", write=_content_range_text, read=_content_range),
+        _text("file-name", file.entry_of, "a%20b%object", "format%object", "%2E%2E%object", read=_entry_name),
+        _text("folder-name", file.entry_of, "accel", "%empty", "a" * 64 + "%more", read=_folder_name),
+        _text("file-url", open_store, *urls, write=lambda each: each.as_uri().removeprefix("file:"), read=_file_url),
+        _key("node-key", keys.parse_node_key, keys.node_key, 4),
+        _key("list-version-key", keys.parse_list_version_key, lambda found: keys.list_version_key(*found), (4, 17)),
+        _key("hint-file-key", layout.parse_hint_file_key, _hint_file_key, HINT_FILE, HintKind.PACKS, 7),
+        _key("time-part-key", layout.parse_time_part_key, lambda found: layout.time_part_key(7, found), 65536, 7),
         _key(
-            "list-version-key",
-            f"{keys_at}:parse_list_version_key",
-            keys.parse_list_version_key,
-            keys.list_version_key(4, 17),
-            lambda found: keys.list_version_key(*found),
+            "number-table-key", layout.parse_number_table_key, lambda found: layout.number_table_key(7, found), 100, 7
         ),
-        _key(
-            "hint-file-key",
-            f"{names_at}:parse_hint_file_key",
-            lambda text: layout.parse_hint_file_key(HintKind.PACKS, 7, text),
-            layout.hint_file_key(HintKind.PACKS, 7, 1_700_000_000_000, "filters-0-00000"),
-            lambda found: layout.hint_file_key(HintKind.PACKS, 7, found.generation, found.name),
-        ),
-        _key(
-            "time-part-key",
-            f"{names_at}:parse_time_part_key",
-            lambda text: layout.parse_time_part_key(7, text),
-            layout.time_part_key(7, 65536),
-            lambda found: layout.time_part_key(7, found),
-        ),
-        _key(
-            "number-table-key",
-            f"{names_at}:parse_number_table_key",
-            lambda text: layout.parse_number_table_key(7, text),
-            layout.number_table_key(7, 100),
-            lambda found: layout.number_table_key(7, found),
-        ),
-        _key(
-            "upload-key",
-            f"{names_at}:parse_upload_key",
-            layout.parse_upload_key,
-            layout.upload_key(42, "2~a.b"),
-            lambda found: layout.upload_key(*found),
-        ),
-        _key("mark", f"{names_at}:Mark.of", layout.Mark.of, f"{'0a' * 16}.42.{'f9' * 16}", str),
-        _key(
-            "object-key",
-            f"{names_at}:ObjectLayout.parse_object_key",
-            objects.parse_object_key,
-            objects.object_key(42),
-            objects.object_key,
-        ),
+        _key("upload-key", layout.parse_upload_key, lambda found: layout.upload_key(*found), (42, "2~a.b")),
+        _key("mark", layout.Mark.of, str, f"{'0a' * 16}.42.{'f9' * 16}"),
+        _key("object-key", objects.parse_object_key, objects.object_key, 42),
     ]
 
 
 def decoders() -> list[Decoder]:
     """All of them."""
-    image = "accel.image:MetadataImage"
+    image, of_image = seeds_of(json.dumps(IMAGE)), (MetadataImage.from_json, MetadataImage.from_dict)
+    cuts, settings = ('{"0@0": 120, "1@0": 7}', '{"cut": {"0@0": 1}}'), 'profile = "a"\n[commands.read]\nlimit = 5\n'
+    size_max = config_file.FILE_SIZE_BYTES_MAX  # it is read into a buffer of that size
+    refusals, usage = (ImageRefused,), (click.UsageError,)
     return [
-        _json(
-            "image-file",
-            ("accel.image_source:load_image_file",),
-            _read_image,
-            seeds_of(json.dumps(IMAGE)),
-            (ImageRefused,),
-        ),
-        _json(
-            "image-text",
-            (f"{image}.from_json", f"{image}.from_dict"),
-            _read_image_text,
-            seeds_of(json.dumps(IMAGE)),
-            (ImageRefused, ValueError),
-        ),
-        _json("automq", ("accel.adoption.automq:read_automq",), _read_automq, _automq, (ImageRefused,)),
-        _json(
-            "swaps",
-            ("accel.adoption.controller:swaps_from_json",),
-            swaps_from_json,
-            _swaps,
-            (ImageRefused,),
-            write=swaps_to_json,
-            seal=_seal_swaps,
-        ),
-        _json(
-            "cut-file",
-            (f"{notation.__name__}:read_cut",),
-            _cut_file,
-            seeds_of('{"0@0": 120, "1@0": 7}', '{"cut": {"0@0": 1}}'),
-            TEXT_ERRORS,
-        ),
+        _json("image-file", (load_image_file,), _read_image, image, refusals),
+        _json("image-text", of_image, _read_image_text, image, (ImageRefused, ValueError)),
+        _json("automq", (read_automq,), _read_automq, _automq, refusals),
+        _json("swaps", (swaps_from_json,), swaps_from_json, _swaps, refusals, write=swaps_to_json, seal=_seal_swaps),
+        _json("cut-file", (notation.read_cut,), _cut_file, seeds_of(*cuts), TEXT_ERRORS),
         _json(
             "settings-file",
-            ("accel.cli.config_file:read_file",),
+            (config_file.read_file,),
             _settings_file,
-            seeds_of('profile = "a"\n[commands.read]\nlimit = 5\n'),
-            (click.UsageError,),
-            declared_bytes=lambda _: config_file.FILE_SIZE_BYTES_MAX,
-        ),  # it is read into a buffer of that size
+            seeds_of(settings),
+            usage,
+            declared_bytes=lambda _: size_max,
+        ),
         *map(_query_decoder, sorted(QUERIES)),
         *map(_body_decoder, sorted(BODIES)),
         *_texts(),
