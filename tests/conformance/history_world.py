@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
+from accel.history.rules.configuration import HistoryLayout
 from accel.history.rules.epochs import EpochTransition
 from accel.history.rules.values import make_transaction_id
 from accel.history.store import GivenSizes, HistorySettings, Stream, StreamStore
@@ -71,10 +72,10 @@ class World:
     @classmethod
     def of(cls, config: Mapping[str, int], store: ObjectStore | None = None) -> World:
         """A new bucket for a case; the index of times is cut into small pieces wherever chunks are."""
-        settings = HistorySettings(shard_size=config.get("shard_size", 1000))
-        size = config.get("chunk_size")
+        size, shard_size = config.get("chunk_size"), config.get("shard_size", 1000)
+        settings = HistorySettings(layout=HistoryLayout(shard_size=shard_size))
         if size is not None:
-            settings = replace(settings, chunk_size=size, part_epochs=size, leaf_parts=2)
+            settings = HistorySettings(layout=HistoryLayout(size, shard_size), part_epochs=size, leaf_parts=2)
         return cls(settings, MemoryStore() if store is None else store)
 
     def streams(self, around: ObjectStore | None = None) -> StreamStore:

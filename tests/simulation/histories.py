@@ -23,7 +23,7 @@ from accel.errors import (
     ScaleConflict,
     ScalePrecondition,
 )
-from accel.history.rules.configuration import RetentionKind, RetentionPolicy, StreamConfiguration
+from accel.history.rules.configuration import HistoryLayout, RetentionKind, RetentionPolicy, StreamConfiguration
 from accel.history.rules.epochs import EpochRecord
 from accel.history.rules.transactions import TransactionStatus
 from accel.history.store import HistorySettings, Stream, StreamStore
@@ -68,8 +68,7 @@ class History:
     def __init__(self, world: World, random: Random) -> None:
         self.world = world
         self.settings = HistorySettings(
-            chunk_size=random.choice([1, 2, 5]),
-            shard_size=random.choice([1, 2, 5]),
+            layout=HistoryLayout(random.choice([1, 2, 5]), random.choice([1, 2, 5])),
             part_epochs=random.choice([1, 2, 4]),
             leaf_parts=random.choice([2, 3]),
             ids_block=random.choice([1, 4]),

@@ -43,6 +43,10 @@ MILLISECONDS: Final = 1000
 CLOCK_SKEW_MS_MAX: Final = int(CLOCK_SKEW_SECONDS_MAX * MILLISECONDS)
 """A time that is further ahead of now is from a wrong clock, or a mistake."""
 
+RECORDS_CACHE_BYTES: Final = 64 << 20
+"""Memory for decoded records of all streams together. To read a cached record again takes no call if the record never
+changes (epochs, full chunks, blocks of times), otherwise a call without a body."""
+
 ITEM_SIZE_BYTES: Final = 120
 """Assumed size of an item of a tuple: an id or a short text."""
 
@@ -91,7 +95,7 @@ class StoreParts:
 
     def __post_init__(self) -> None:
         # Not lazy: two threads could create two caches, and an erasure in one would not reach the other.
-        records = RecordCache(self.settings.records_cache_bytes, record_size_bytes)
+        records = RecordCache(RECORDS_CACHE_BYTES, record_size_bytes)
         object.__setattr__(self, "records", records)
         object.__setattr__(self, "executor", self.executor and InlineElsewhere(self.executor))
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from accel.history.rules.configuration import RetentionKind, RetentionPolicy, StreamConfiguration
+from accel.history.rules.configuration import HistoryLayout, RetentionKind, RetentionPolicy, StreamConfiguration
 from accel.history.rules.values import parse_segment
 from accel.history.store import HistorySettings, Stream, StreamStore
 from accel.system import Components
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 START_MS = 1_000_000
 NAME = SCOPE, STREAM
-SETTINGS = HistorySettings(chunk_size=2, shard_size=2, part_epochs=2, leaf_parts=2, ids_block=4)
+SETTINGS = HistorySettings(layout=HistoryLayout(2, 2), part_epochs=2, leaf_parts=2, ids_block=4)
 
 _UNIQUE = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import pytest
 
+from accel.history.rules.configuration import HistoryLayout
 from accel.history.rules.segments import split_range
 from accel.history.store import GivenSizes, HistorySettings, Stream, StreamStore
 from loaders.store import MemoryStore, ObjectStore
@@ -84,7 +85,7 @@ def test_a_question_makes_no_more_calls_than_promised(name: str) -> None:
 @cache
 def long_ago() -> Bench:
     """A stream of 35 epochs in chunks and shards of 10, truncated in epoch 2; a leaf and parts in its index."""
-    bench = Bench(HistorySettings(chunk_size=10, shard_size=10, part_epochs=5, leaf_parts=3))
+    bench = Bench(HistorySettings(layout=HistoryLayout(10, 10), part_epochs=5, leaf_parts=3))
     bench.create()
     for _ in range(35):
         bench.scale_once()

@@ -271,7 +271,7 @@ def test_a_policy_refuses_what_is_no_integer(make: Callable[[object], object], b
 
 
 @pytest.mark.parametrize("bad", NO_INTEGERS)
-@pytest.mark.parametrize("name", ["lease_ms", "ids_block", "chunk_size"])
+@pytest.mark.parametrize("name", ["lease_ms", "ids_block", "part_epochs"])
 def test_a_setting_refuses_what_is_no_integer(name: str, bad: Any) -> None:
     with pytest.raises(ValueError, match=f"expected (an integer as )?{name}"):
         HistorySettings(**{name: bad})

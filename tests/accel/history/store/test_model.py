@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from accel.errors import InvalidArgument
+from accel.history.rules.configuration import HistoryLayout
 from accel.history.rules.epochs import EpochRecord
 from accel.history.rules.segments import split_range
 from accel.history.rules.values import segment_text
@@ -25,7 +26,7 @@ class Play:
 
     def __init__(self, seed: int, chunk_size: int) -> None:
         self.random = Random(seed)
-        settings = HistorySettings(chunk_size=chunk_size, shard_size=2, part_epochs=chunk_size, leaf_parts=2)
+        settings = HistorySettings(layout=HistoryLayout(chunk_size, 2), part_epochs=chunk_size, leaf_parts=2)
         self.bench = Bench(settings)
         self.bench.create(self.random.randint(1, 4))
         self.records = [self.bench.stream().current_epoch()]

@@ -16,10 +16,11 @@ import pytest
 
 from accel.errors import NotInHistory, StreamDeleted
 from accel.history import records as codecs
+from accel.history.rules.configuration import HistoryLayout
 from accel.history.rules.cuts import CutOrder
 from accel.history.rules.retention import StreamCutRecord
 from accel.history.rules.values import IdMap
-from accel.history.store import HistorySettings, Stream, StreamStore
+from accel.history.store import Stream, StreamStore
 from accel.history.store.parts import record_size_bytes
 from loaders.store import MemoryStore, ObjectStore
 from loaders.store.decorated import DecoratedStore, StoreCall
@@ -140,7 +141,7 @@ class MeetingStore(DecoratedStore):
 
 def test_records_of_duplicates_are_read_side_by_side() -> None:
     """Of six duplicates two are read at a time: one by one, the first would wait for another for ever."""
-    bench = Bench(replace(SETTINGS, chunk_size=1000))
+    bench = Bench(replace(SETTINGS, layout=HistoryLayout(1000, 2)))
     bench.create()
     for number in range(3):
         bench.transaction(f"{number}")
@@ -181,19 +182,14 @@ def test_streams_of_one_store_share_what_they_read() -> None:
     assert one.epochs.epoch(3) is other.epochs.epoch(3)
 
 
-def test_without_memory_for_records_the_answers_are_the_same() -> None:
+def test_without_memory_for_records_the_answers_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = grown()
     expected = list(bench.stream().epochs.between(0, 7))
-    bench.settings = HistorySettings(records_cache_bytes=0)
+    monkeypatch.setattr("accel.history.store.parts.RECORDS_CACHE_BYTES", 0)
     stream = bench.stream()
     assert list(stream.epochs.between(0, 7)) == expected
     assert stream.epochs.epoch(3) == expected[3]
     assert stream.epochs.epoch(3) is not stream.epochs.epoch(3)
-
-
-def test_a_cache_below_zero_is_refused() -> None:
-    with pytest.raises(ValueError, match="expected records_cache_bytes of at least 0, found -1"):
-        HistorySettings(records_cache_bytes=-1)
 
 
 def test_a_cut_that_was_deleted_is_gone_for_who_deleted_it(bench: Bench) -> None:

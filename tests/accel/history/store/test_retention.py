@@ -95,7 +95,7 @@ def test_nothing_is_recorded_without_a_policy() -> None:
 
 
 def test_a_stream_keeps_the_pieces_that_it_was_created_with(bench: Bench) -> None:
-    bench.settings = HistorySettings(chunk_size=1000, shard_size=1000)
+    bench.settings = HistorySettings()
     for _ in range(5):
         bench.scale_once()
     assert [each.epoch for each in bench.stream().epochs.between(0, 5)] == list(range(6))
@@ -103,7 +103,7 @@ def test_a_stream_keeps_the_pieces_that_it_was_created_with(bench: Bench) -> Non
 
 
 def test_sizes_lie_in_shards_by_number_if_the_settings_say_so() -> None:
-    bench = Bench(HistorySettings(shard_size=2, shard_by=ShardBy.NUMBER))
+    bench = Bench(HistorySettings(layout=HistoryLayout(shard_size=2, shard_by=ShardBy.NUMBER)))
     bench.create()
     bench.append_all(5)
     bench.transaction("first", size=1)

@@ -47,7 +47,7 @@ def test_another_scale_under_way_is_in_the_way(bench: Bench) -> None:
 def test_a_scale_without_room_in_its_chunk_is_refused_before_anything_is_written(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scaling, "CHUNK_ROWS_MAX", 8 * SETTINGS.chunk_size)
+    monkeypatch.setattr(scaling, "CHUNK_ROWS_MAX", 8 * SETTINGS.layout.chunk_size)
     stream, before = bench.stream(), bench.live_keys()
     with pytest.raises(ScalePrecondition, match="at most 14 segments sealed and created before epoch 2, found 21"):
         stream.scale(ids("0@0"), list(split_range(0.0, 0.5, 20)))

@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 )
 
 from accel.errors import AccelError, IllegalState, InvalidArgument, ScaleInputInvalid, ScalePrecondition
-from accel.history.rules.configuration import RetentionKind, RetentionPolicy, StreamConfiguration
+from accel.history.rules.configuration import HistoryLayout, RetentionKind, RetentionPolicy, StreamConfiguration
 from accel.history.rules.segments import SegmentRecord, Segments, split_range
 from accel.history.rules.states import StreamState
 from accel.history.rules.transactions import TransactionStatus
@@ -74,7 +74,7 @@ class StreamLife(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         size = self.chunk_size
-        self.bench = Bench(HistorySettings(chunk_size=size, shard_size=size, part_epochs=size, leaf_parts=2))
+        self.bench = Bench(HistorySettings(layout=HistoryLayout(size, size), part_epochs=size, leaf_parts=2))
         self.turn = 0
 
     # Its life
