@@ -2,44 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from uuid import uuid4
 
 import pytest
-from click.testing import CliRunner, Result
 
 import accel
-from accel.cli.main import main
 from accel.history.rules.transactions import TransactionContents, TransactionStatus
 from accel.history.rules.values import parse_segment
 from accel.streams.connection import Connection
-from tests.accel.cli.worlds import NO_ENVIRONMENT
+from tests.accel.cli.worlds import Bucket
 
 EVENTS = 6
 
 
-class Orders:
-    """Commands on a stream.
-
-    Attributes:
-        url: the store.
-    """
+class Orders(Bucket):
+    """Commands on a stream."""
 
     def __init__(self) -> None:
-        self.url = f"memory://{uuid4().hex}"
-
-    def run(self, *args: str) -> Result:
-        """A command."""
-        named = {**NO_ENVIRONMENT, "ACCEL_STORE": self.url, "ACCEL_SCOPE": "shop", "ACCEL_STREAM": "orders"}
-        line = args if args[0] == "group" else ("stream", *args)
-        return CliRunner().invoke(main, line, env=named, prog_name="accel")
-
-    def error(self, *args: str) -> tuple[int, str, str]:
-        """The exit code, class and text of a command's error."""
-        found = self.run(*args, "--output", "json", "--quiet")
-        told = json.loads(found.stderr)
-        return found.exit_code, told["type"], str(told)
+        super().__init__(ACCEL_SCOPE="shop", ACCEL_STREAM="orders")
 
 
 @pytest.fixture
@@ -62,32 +42,32 @@ def written(streams: Connection) -> None:
 
 SEALED, EMPTY = "0@0=7", "1@1=1"
 COMMANDS = {
-    "truncate, dry run": ("truncate", "--at", SEALED),
-    "truncate an empty segment, dry run": ("truncate", "--at", EMPTY, "--at", "2@1=0"),
-    "truncate, data elsewhere": ("truncate", "--at", SEALED, "--data-elsewhere", "--yes"),
-    "truncate an empty segment": ("truncate", "--at", EMPTY, "--at", "2@1=0", "--data-elsewhere", "--yes"),
-    "read": ("read", "--from", SEALED),
-    "read an empty segment": ("read", "--from", f"{EMPTY} 2@1=0"),
-    "read up to": ("read", "--to", SEALED),
-    "read up to an empty segment": ("read", "--to", f"{EMPTY} 2@1=0"),
-    "read as a group": ("read", "--group", "new", "--from", f"{EMPTY} 2@1=0"),
-    "create a group": ("group", "create", "--group", "new", "--from", f"{EMPTY} 2@1=0"),
-    "move a group": ("group", "reset", "--group", "old", "--to", SEALED, "--yes"),
-    "move a group, dry run": ("group", "reset", "--group", "old", "--to", f"{EMPTY} 2@1=0"),
-    "retention": ("retention", "--read-at", EMPTY, "--read-at", "2@1=0", "--data-elsewhere"),
+    "truncate, dry run": ("stream truncate", "--at", SEALED),
+    "truncate an empty segment, dry run": ("stream truncate", "--at", EMPTY, "--at", "2@1=0"),
+    "truncate, data elsewhere": ("stream truncate", "--at", SEALED, "--data-elsewhere", "--yes"),
+    "truncate an empty segment": ("stream truncate", "--at", EMPTY, "--at", "2@1=0", "--data-elsewhere", "--yes"),
+    "read": ("stream read", "--from", SEALED),
+    "read an empty segment": ("stream read", "--from", f"{EMPTY} 2@1=0"),
+    "read up to": ("stream read", "--to", SEALED),
+    "read up to an empty segment": ("stream read", "--to", f"{EMPTY} 2@1=0"),
+    "read as a group": ("stream read", "--group", "new", "--from", f"{EMPTY} 2@1=0"),
+    "create a group": ("group create", "--group", "new", "--from", f"{EMPTY} 2@1=0"),
+    "move a group": ("group reset", "--group", "old", "--to", SEALED, "--yes"),
+    "move a group, dry run": ("group reset", "--group", "old", "--to", f"{EMPTY} 2@1=0"),
+    "retention": ("stream retention", "--read-at", EMPTY, "--read-at", "2@1=0", "--data-elsewhere"),
 }
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_cut_beyond_the_end_is_refused_with_the_end(orders: Orders, command: str) -> None:
-    assert orders.run("group", "create", "--group", "old").exit_code == 0
+    orders.done("group create --group old")
     exit_code, error, message = orders.error(*COMMANDS[command])
     told = orders.run(*COMMANDS[command])
     assert "starts at" not in told.stderr, "nothing is said of a next step that would fail again"
     assert told.stdout == ""
     assert (exit_code, error) == (1, "PositionBeyondEnd")
     assert ("end of segment 0@0, 6, found 0@0=7" in message) or ("end of segment 1@1, 0, found 1@1=1" in message)
-    assert orders.run("group", "list").stdout == "old\n"
+    assert orders.done("group list") == "old\n"
     with accel.connect(orders.url) as streams:
         stream = streams.stream("shop", "orders")
         assert (stream.state().value, dict(stream.head())) == ("ACTIVE", {0: 0})
@@ -97,9 +77,8 @@ def test_the_open_end_is_found_in_the_catalog_of_the_bucket() -> None:
     made = Orders()
     with accel.connect(made.url, create=True) as streams:
         written(streams)
-        assert made.error("truncate", "--at", SEALED, "--data-elsewhere", "--yes")[1] == "PositionBeyondEnd"
-        checked = made.run("truncate", "--at", "0@0=6")
-        assert (checked.exit_code, checked.stderr) == (0, "")
+        assert made.error("stream truncate", "--at", SEALED, "--data-elsewhere", "--yes")[1] == "PositionBeyondEnd"
+        assert made.run("stream truncate --at 0@0=6").stderr == ""
 
 
 def test_a_segment_that_the_catalog_knows_without_data_ends_at_0() -> None:
@@ -109,7 +88,7 @@ def test_a_segment_that_the_catalog_knows_without_data_ends_at_0() -> None:
         streams.create_stream("shop", "orders", segments=1).split(0)
         for command, words in COMMANDS.items():
             if EMPTY in words or f"{EMPTY} 2@1=0" in words:
-                made.run("group", "create", "--group", "old")
+                made.run("group create --group old")
                 exit_code, error, message = made.error(*words)
                 assert (exit_code, error, "end of segment 1@1, 0" in message) == (1, "PositionBeyondEnd", True), command
 
@@ -123,9 +102,9 @@ def test_a_group_of_a_stream_that_was_never_written_is_at_its_beginning(command:
         streams.create_stream("shop", "orders", segments=1)
     place: tuple[str, ...] = ("--from", "0@0=1")
     if command == "reset":
-        assert made.run("group", "create", "--group", "old").exit_code == 0
+        made.done("group create --group old")
         place = ("--to", "0@0=1", "--yes")
-    exit_code, error, message = made.error("group", command, "--group", "old", *place)
+    exit_code, error, message = made.error(f"group {command}", "--group", "old", *place)
     assert (exit_code, error, "end of segment 0@0, 0" in message) == (1, "PositionBeyondEnd", True)
 
 
@@ -135,24 +114,23 @@ def test_where_the_data_is_elsewhere_the_command_says_what_it_did_not_check(*, h
     if has_catalog:
         with accel.connect(made.url, create=True):
             pass
-    assert made.run("create", "--min-segments", "2").exit_code == 0
-    assert made.run("scale", "--split", "0@0", "--data-elsewhere").exit_code == 0
+    made.done("stream create --min-segments 2")
+    made.done("stream scale --split 0@0 --data-elsewhere")
     note = "not checked: the end of 1@0, 2@1 is unknown, as its data is not in this bucket's catalog"
     places = ("--at", "1@0=1000", "--at", "2@1=3", "--at", "3@1=0")
-    found = made.run("truncate", *places)
+    found = made.run("stream truncate", *places)
     assert (found.exit_code, note in found.stderr) == (0, True)
-    assert (
-        made.error("truncate", "--at", "0@0=6", "--at", "1@0=0", "--yes", "--data-elsewhere")[1] == "PositionBeyondEnd"
-    )
-    done = made.run("truncate", *places, "--yes", "--data-elsewhere")
+    beyond = made.refusal("stream truncate --at 0@0=6 --at 1@0=0 --yes --data-elsewhere")
+    assert beyond[1] == "PositionBeyondEnd"
+    done = made.run("stream truncate", *places, "--yes", "--data-elsewhere")
     assert (done.exit_code, note in done.stderr) == (0, True)
 
 
 SEALING = {
-    "split": ("scale", "--split", "1@1"),
-    "scale": ("scale", "--seal", "1@1", "--range", "0.0:0.5"),
-    "merge": ("scale", "--merge", "1@1", "--merge", "2@1"),
-    "seal": ("seal",),
+    "split": ("stream scale", "--split", "1@1"),
+    "scale": ("stream scale", "--seal", "1@1", "--range", "0.0:0.5"),
+    "merge": ("stream scale", "--merge", "1@1", "--merge", "2@1"),
+    "seal": ("stream seal",),
 }
 
 
@@ -171,29 +149,29 @@ def test_a_size_that_is_not_that_of_the_data_in_the_catalog_seals_nothing(orders
             assert len(list(reader)) == EVENTS + 20
 
 
-@pytest.mark.parametrize("command", ["truncate", "group create", "read"])
+@pytest.mark.parametrize("command", ["stream truncate", "group create", "stream read"])
 def test_below_zero_only_minus_one_is_an_offset(orders: Orders, command: str) -> None:
     place = ("--group", "new", "--from", "0@0=-2") if "group" in command else ("--from", "0@0=-2")
-    places = ("--at", "0@0=-2") if command == "truncate" else place
-    assert orders.error(*command.split(), *places)[:2] == (1, "InvalidArgument")
-    assert orders.run("group", "list").stdout == ""
+    places = ("--at", "0@0=-2") if command == "stream truncate" else place
+    assert orders.refusal(command, *places) == (1, "InvalidArgument")
+    assert orders.done("group list") == ""
 
 
-@pytest.mark.parametrize("command", ["group create", "group reset", "read", "read --group"])
+@pytest.mark.parametrize("command", ["group create", "group reset", "stream read", "stream read --group"])
 def test_a_place_at_a_time_that_has_not_come_is_refused(orders: Orders, command: str) -> None:
     """Whoever mistypes a year would pass everything that is unread."""
-    assert orders.run("group", "create", "--group", "old").exit_code == 0
-    before = orders.run("group", "list", "--group", "old").stdout
+    orders.done("group create --group old")
+    before = orders.done("group list --group old")
     words = {
         "group create": ("--group", "new", "--from", "2136-01-01"),
         "group reset": ("--group", "old", "--yes", "--to", "2136-01-01"),
-        "read": ("--from", "2136-01-01"),
-        "read --group": ("new", "--from", "2136-01-01"),
+        "stream read": ("--from", "2136-01-01"),
+        "stream read --group": ("new", "--from", "2136-01-01"),
     }[command]
-    exit_code, error, message = orders.error(*command.split(), *words)
+    exit_code, error, message = orders.error(command, *words)
     assert (exit_code, error, "at most 5 minutes from now" in message) == (1, "InvalidArgument", True)
-    assert orders.run("group", "list").stdout == "old\n"
-    assert orders.run("group", "list", "--group", "old").stdout == before
+    assert orders.done("group list") == "old\n"
+    assert orders.done("group list --group old") == before
 
 
 @pytest.mark.parametrize("events", [0, 3])
@@ -209,15 +187,14 @@ def test_the_tail_of_a_sealed_stream_is_where_its_segments_end(events: int) -> N
         stream.seal()
         ends = stream.cuts.ends(stream.active_segments().ids)
         assert sum(ends.values()) == events
-        tail = json.loads(made.run("group", "create", "--group", "g", "--from", "tail", "--output", "json").stdout)
+        tail = made.json("group create --group g --from tail")
         assert {parse_segment(name): end for name, end in tail["position"].items()} == ends
-        read = made.run("read", "--from", "tail")
-        assert (read.exit_code, read.stdout) == (0, "")
-        assert made.run("group", "create", "--group", "unread").exit_code == 0
+        assert made.done("stream read --from tail") == ""
+        made.done("group create --group unread")
         for group, behind in (("g", 0), ("unread", events)):
-            shown = json.loads(made.run("group", "list", "--group", group, "--output", "json").stdout)
+            shown = made.json("group list --group", group)
             assert (shown["lag_seconds"], shown["behind"]) == (None, behind)
-        assert made.run("group", "reset", "--group", "unread", "--to", "0s ago", "--yes").exit_code == 0
+        made.done("group reset --group unread --to '0s ago' --yes")
 
 
 def test_a_cut_that_no_reader_can_be_at_is_refused(orders: Orders) -> None:
@@ -225,15 +202,15 @@ def test_a_cut_that_no_reader_can_be_at_is_refused(orders: Orders) -> None:
         streams.stream("shop", "orders").merge("1@1", "2@1")
         streams.stream("shop", "orders").split("3@2")
     impossible = ("--at", "1@1=0", "--at", "5@3=0")
-    exit_code, error, message = orders.error("truncate", *impossible)
+    exit_code, error, message = orders.error("stream truncate", *impossible)
     assert (exit_code, error, "a reader can be at" in message) == (1, "InvalidArgument", True)
 
 
 HELD = {
-    "truncate": ("truncate", "--at", "0@0=5"),
-    "truncate, for good": ("truncate", "--at", "0@0=5", "--yes"),
-    "retention": ("retention",),
-    "retention, for good": ("retention", "--yes"),
+    "truncate": ("stream truncate", "--at", "0@0=5"),
+    "truncate, for good": ("stream truncate", "--at", "0@0=5", "--yes"),
+    "retention": ("stream retention",),
+    "retention, for good": ("stream retention", "--yes"),
 }
 
 
@@ -251,7 +228,7 @@ def states(made: Orders) -> tuple[object, ...]:
 def test_who_holds_no_segments_does_not_move_the_head_of_a_stream_whose_data_is_here(
     orders: Orders, command: str
 ) -> None:
-    assert orders.run("configure", "--keep-size", "1").exit_code == 0
+    orders.done("stream configure --keep-size 1")
     before = states(orders)
     found = orders.error(*HELD[command], "--data-elsewhere")
     assert found[:2] == (1, "InvalidArgument")
@@ -260,14 +237,13 @@ def test_who_holds_no_segments_does_not_move_the_head_of_a_stream_whose_data_is_
 
 
 def test_a_whole_scope_is_retained_without_the_streams_whose_data_is_here(orders: Orders) -> None:
-    for each in (("create", "--stream", "ours"), ("configure",)):
-        assert orders.run(*each, "--keep-size", "1").exit_code == 0
-    named = {**NO_ENVIRONMENT, "ACCEL_STORE": orders.url, "ACCEL_SCOPE": "shop"}
-    line = ["stream", "retention", "--yes", "--data-elsewhere", "--output", "json"]
+    orders.done("stream create --stream ours --keep-size 1")
+    orders.done("stream configure --keep-size 1")
     before = states(orders)
-    found = CliRunner().invoke(main, line, env=named, prog_name="accel")
-    outcomes = {each["stream"]: each["outcome"] for each in json.loads(found.stdout)["streams"]}
-    assert (found.exit_code, outcomes["shop/orders"]) == (1, "failed")
+    orders.variables["ACCEL_STREAM"] = ""
+    found = orders.json("stream retention --yes --data-elsewhere", code=1)["streams"]
+    outcomes = {each["stream"]: each["outcome"] for each in found}
+    assert outcomes["shop/orders"] == "failed"
     assert outcomes["shop/ours"] != "failed"
     assert states(orders) == before
 
@@ -276,16 +252,16 @@ def test_who_holds_no_segments_does_not_delete_a_stream_whose_data_is_here(order
     with accel.connect(orders.url) as streams:
         streams.stream("shop", "orders").seal()
     before = states(orders)
-    for line in (("delete", "--data-elsewhere"), ("delete", "--data-elsewhere", "--yes")):
-        assert orders.error(*line)[:2] == (1, "InvalidArgument")
+    for flag in ("", " --yes"):
+        assert orders.refusal(f"stream delete --data-elsewhere{flag}") == (1, "InvalidArgument")
     assert states(orders) == before
-    assert "the process that holds the segments does it" in orders.run("delete").stdout
+    assert "the process that holds the segments does it" in orders.done("stream delete")
 
 
 def test_who_holds_no_segments_does_not_carry_out_what_waits_for_the_process_that_does(orders: Orders) -> None:
-    assert orders.run("scale", "--split", "1@1").exit_code == 0
+    orders.done("stream scale --split 1@1")
     before = states(orders)
-    assert orders.error("recover", "--data-elsewhere")[:2] == (1, "InvalidArgument")
+    assert orders.refusal("stream recover --data-elsewhere") == (1, "InvalidArgument")
     assert states(orders) == before
 
 
@@ -293,30 +269,25 @@ def test_who_holds_no_segments_ends_no_transaction_whose_data_is_here(orders: Or
     with accel.connect(orders.url) as streams:
         stream = streams.stream("shop", "orders")
         transaction = str(stream.transactions.begin(lease_ms=600_000))
-    named = {**NO_ENVIRONMENT, "ACCEL_STORE": orders.url, "ACCEL_SCOPE": "shop", "ACCEL_STREAM": "orders"}
     before = states(orders)
-    line = ["txn", "abort", "--id", transaction, "--data-elsewhere", "--output", "json", "--quiet"]
-    found = CliRunner().invoke(main, line, env=named, prog_name="accel")
-    assert (found.exit_code, json.loads(found.stderr)["type"]) == (1, "InvalidArgument")
-    assert orders.error("seal", "--data-elsewhere")[1] == "InvalidArgument"
+    assert orders.refusal(f"txn abort --id {transaction} --data-elsewhere") == (1, "InvalidArgument")
+    assert orders.refusal("stream seal --data-elsewhere")[1] == "InvalidArgument"
     assert states(orders) == before
 
 
 def test_a_dry_run_says_who_does_it(orders: Orders) -> None:
     held = "the process that holds the segments does it; --yes only with --data-elsewhere, if their data is elsewhere"
-    assert f"would be deleted ({held})" in orders.run("truncate", "--at", "0@0=5").stdout
-    assert orders.error("truncate", "--at", "0@0=5", "--yes")[1] == "HostMissing"
+    assert f"would be deleted ({held})" in orders.done("stream truncate --at 0@0=5")
+    assert orders.refusal("stream truncate --at 0@0=5 --yes")[1] == "HostMissing"
 
 
 def test_who_holds_no_segments_ends_no_transaction_whose_events_its_writer_stored_here(orders: Orders) -> None:
     """No segment of the stream is open here yet."""
-    assert orders.run("create", "--stream", "new").exit_code == 0
+    orders.done("stream create --stream new")
     with accel.connect(orders.url) as streams:
         stream = streams.stream("shop", "new")
         transaction = stream.transactions.begin()
         stream.transactions.record_contents(transaction, TransactionContents(3, 300))
-    named = {**NO_ENVIRONMENT, "ACCEL_STORE": orders.url, "ACCEL_SCOPE": "shop", "ACCEL_STREAM": "new"}
-    line = ["txn", "abort", "--id", str(transaction), "--data-elsewhere", "--output", "json", "--quiet"]
-    found = CliRunner().invoke(main, line, env=named, prog_name="accel")
-    assert (found.exit_code, json.loads(found.stderr)["type"]) == (1, "InvalidArgument")
+    abort = f"txn abort --stream new --id {transaction} --data-elsewhere"
+    assert orders.refusal(abort) == (1, "InvalidArgument")
     assert stream.transactions.status(transaction) is TransactionStatus.OPEN

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import pytest
-from click.testing import Result
 
 from accel.cli.options import StoreChoice
 from accel.cli.stream.notation import (
@@ -35,8 +33,8 @@ from accel.history.rules.values import parse_segment
 from accel.history.store import GivenSizes, Stream, StreamStore
 from accel.system import SYSTEM
 from accel.testing import ClockStore
-from loaders.store import CountingStore, open_store
-from tests.accel.cli.worlds import run
+from loaders.store import CountingStore
+from tests.accel.cli.worlds import Bucket, run
 from tests.conformance.steps import begin_truncation, set_state
 
 CUT = "--at 2@1=20 --at 3@1=90 --at 4@2=-1"
@@ -53,49 +51,22 @@ class Unreachable(GivenSizes):
         raise ConnectionError(f"cannot create {len(segments)} segments of {stream} as {stream_ids}")
 
 
-class Shop:
-    """A store, a scope in it, and commands on its stream ``orders``."""
+class Shop(Bucket):
+    """A scope, and commands on its stream ``orders``; no catalog has its data unless that is said."""
 
-    def __init__(self) -> None:
-        self.url = f"memory://{uuid4().hex}"
-        self.holding = {"ACCEL_DATA_ELSEWHERE": "1"}  # no catalog has the data of these tests
-
-    def run(self, line: str, **others: str) -> Result:
-        """A command; store, scope and stream come from the environment."""
-        named = {"ACCEL_STORE": self.url, "ACCEL_SCOPE": "shop", "ACCEL_STREAM": "orders", **self.holding}
-        return run(*shlex.split(line), environment={**named, **others})
-
-    def done(self, line: str) -> str:
-        """What a command that succeeds prints."""
-        found = self.run(line)
-        assert found.exit_code == 0, found.output
-        return found.stdout
-
-    def json(self, line: str) -> Any:
-        """The same as data."""
-        return json.loads(self.done(f"{line} --output json"))
-
-    def rows(self, line: str) -> list[dict[str, Any]]:
-        """Likewise, of a command that prints a row a line."""
-        return [json.loads(each) for each in self.done(f"{line} --output json").splitlines()]
-
-    def refusal(self, line: str) -> tuple[int, str]:
-        """The exit code of a command that fails, and the kind of its error, which comes with advice."""
-        found = self.run(f"{line} --quiet --output json")
-        error = json.loads(found.stderr)
-        assert found.stdout == ""
-        assert error["advice"]
-        return found.exit_code, error["type"]
+    def __init__(self, **variables: str) -> None:
+        named = {"ACCEL_SCOPE": "shop", "ACCEL_STREAM": "orders", "ACCEL_DATA_ELSEWHERE": "1"}
+        super().__init__(**named | variables)
 
     @property
     def stream(self) -> Stream:
         """The stream as programs see it."""
-        return StreamStore.open(open_store(self.url)).stream("shop", "orders")
+        return StreamStore.open(self.store).stream("shop", "orders")
 
     def held(self, sizes: Mapping[str, int], name: str = "orders") -> Stream:
         """The stream as a program sees it that holds segments of these sizes."""
         host = GivenSizes({parse_segment(segment): size for segment, size in sizes.items()})
-        return StreamStore.open(open_store(self.url), host=host).stream("shop", name)
+        return StreamStore.open(self.store, host=host).stream("shop", name)
 
 
 @pytest.fixture
@@ -132,7 +103,7 @@ def test_a_stream_is_created_with_its_scope_and_scopes_are_listed(empty: Shop) -
 
 
 def test_a_scope_is_deleted_only_if_that_is_said(empty: Shop) -> None:
-    StreamStore.open(open_store(empty.url)).create_scope("shop")
+    StreamStore.open(empty.store).create_scope("shop")
     assert empty.json("scope delete") == {"scope": "shop", "dry_run": True, "exists": True}
     assert scopes(empty)["scopes"] == ["shop"]
     empty.done("scope delete --yes")
@@ -181,7 +152,7 @@ def test_times_of_a_wrong_clock_are_named_and_given_ones_refused(shop: Shop) -> 
             shop.done("stream configure --keep 1h")
         assert shop.refusal(command) == (1, "InvalidArgument"), command
     wrong = replace(SYSTEM, clock=lambda: SYSTEM.clock() + 86_400)
-    late = StreamStore.open(open_store(shop.url), system=wrong, host=GivenSizes({}))
+    late = StreamStore.open(shop.store, system=wrong, host=GivenSizes({}))
     late.stream("shop", "orders").split("2@1")
     assert shop.json("stream describe")["times_ahead_until_ms"] > SYSTEM.clock() * 1000 + 80_000_000
     assert "by a wrong clock" in shop.done("stream describe")
@@ -378,8 +349,10 @@ def test_a_shown_cut_can_be_given_back(shop: Shop, tmp_path: Path) -> None:
 def test_recovery_finishes_what_was_left_behind(shop: Shop) -> None:
     assert shop.json("stream recover") == {"recovered": {}, "failed": {}}
     set_state(shop.stream, StreamState.SEALING)
-    found = json.loads(run("stream", "recover", "--store", shop.url, "--data-elsewhere", "--output", "json").stdout)
-    assert found == {"recovered": {"shop/orders": ["seal"]}, "failed": {}}
+    assert json.loads(run("stream", "recover", "--store", shop.url, "--data-elsewhere", "--output", "json").stdout) == {
+        "recovered": {"shop/orders": ["seal"]},
+        "failed": {},
+    }
     assert shop.stream.state() is StreamState.SEALED
     assert shop.done("stream recover") == "nothing was left unfinished\n"
 
@@ -397,7 +370,7 @@ def test_a_stream_is_sealed_and_then_deleted_if_that_is_said(shop: Shop) -> None
 
 
 def test_a_stream_whose_creation_was_cut_short_can_be_deleted(empty: Shop) -> None:
-    store = StreamStore.open(open_store(empty.url), host=Unreachable())
+    store = StreamStore.open(empty.store, host=Unreachable())
     store.create_scope("shop")
     with pytest.raises(ConnectionError):
         store.create_stream("shop", "orders")

@@ -28,8 +28,7 @@ SPLIT = "stream scale --seal 0@0 --range 0.0:0.25 --range 0.25:0.5"
 @pytest.fixture
 def shop() -> Shop:
     """A stream of two segments; the commands' user holds no data."""
-    made = Shop()
-    made.holding = {}
+    made = Shop(ACCEL_DATA_ELSEWHERE="")
     made.done("stream create --min-segments 2 --keep 1s --time 1000")
     return made
 
@@ -37,17 +36,12 @@ def shop() -> Shop:
 def holding(shop: Shop, sizes: int = 7) -> Stream:
     """The stream as the process sees it that holds its segments."""
     host = MemorySegments()
-    stream = StreamStore.open(open_store(shop.url), host=host).stream(*NAME)
+    stream = StreamStore.open(shop.store, host=host).stream(*NAME)
     segments = stream.active_segments()
     host.create(NAME, segments, {each: each for each in segments.ids.tolist()})
     for each in segments.ids.tolist():
         host.append(NAME, each, sizes)
     return stream
-
-
-def kept(shop: Shop) -> dict[str, bytes]:
-    store = open_store(shop.url)
-    return {info.key: store.get(info.key).body for info in store.list("")}
 
 
 def test_a_split_and_a_merge_are_asked_for_and_followed(shop: Shop) -> None:
@@ -114,16 +108,16 @@ NEEDS: dict[str, Callable[[Stream], object]] = {
 @pytest.mark.parametrize("command", NEEDS)
 def test_what_needs_the_segments_is_refused_with_advice(shop: Shop, command: str) -> None:
     NEEDS[command](holding(shop))
-    before = kept(shop)
+    before = shop.state()
     assert shop.refusal(f"stream {command}") == (1, "HostMissing")
-    assert kept(shop) == before
+    assert shop.state() == before
 
 
 def test_retention_of_a_whole_scope_is_refused(shop: Shop) -> None:
-    before = kept(shop)
+    before = shop.state()
     found = run("stream", "retention", "--store", shop.url, "--scope", "shop", "--quiet", "--output", "json")
     assert (found.exit_code, json.loads(found.stderr)["type"]) == (1, "HostMissing")
-    assert kept(shop) == before
+    assert shop.state() == before
 
 
 def test_how_a_transaction_ends_is_decided_and_left_to_others(shop: Shop) -> None:

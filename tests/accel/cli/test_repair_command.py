@@ -7,7 +7,7 @@ import json
 import pytest
 
 from accel.cli import repair
-from loaders.store import ObjectStore, open_store
+from loaders.store import ObjectStore
 from tests.accel.cli.test_history_commands import Shop
 from tests.accel.cli.worlds import run
 
@@ -23,7 +23,7 @@ def shop() -> Shop:
 
 def damage(shop: Shop, name: str) -> tuple[ObjectStore, str]:
     """Cut a key short."""
-    store = open_store(shop.url)
+    store = shop.store
     key = next(info.key for info in store.list("") if info.key.endswith(f"/{name}"))
     store.put(key, store.get(key).body[:100])
     return store, key

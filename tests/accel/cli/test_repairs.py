@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from itertools import count
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
@@ -26,7 +25,7 @@ from loaders.format import RecordBatch
 from loaders.store import Fetched, MemoryStore, ObjectStore, open_store
 from loaders.tables import FormatRecord
 from tests.accel.cli.test_history_commands import Shop as Histories
-from tests.accel.cli.worlds import run
+from tests.accel.cli.worlds import Bucket
 from tests.docs.pages import blocks, page_named
 from tests.loaders.tables.test_probe import Bending, wants
 
@@ -69,12 +68,13 @@ def write(store: ObjectStore, events: list[bytes]) -> None:
             writer.flush()
 
 
-class Broken:
+class Broken(Bucket):
     """That bucket, and a copy of it, which nobody damages."""
 
     def __init__(self) -> None:
-        self.url, self.copy_url = (f"memory://{uuid4().hex}" for _ in range(2))
-        self.store, self.copy = open_store(self.url), open_store(self.copy_url)
+        super().__init__()
+        self.copied = Bucket()
+        self.copy = self.copied.store
         for key, found in bodies().items():
             self.store.put(key, found.body, mark=found.mark)
             self.copy.put(key, found.body, mark=found.mark)
@@ -90,21 +90,18 @@ class Broken:
         self, heading: str, block: int = 0, codes: tuple[int, ...] = (), words: Mapping[str, str] | None = None
     ) -> list[str]:
         """Run a block of the page; gives what its commands print. Those without a code of their own end with 0."""
-        named = {"s3://copy": self.copy_url, **(words or {})}
+        named = {"s3://copy": self.copied.url, **(words or {})}
         outputs = []
         for line, code in zip(commands(heading, block), (*codes, *[0] * 9), strict=False):
             for name, stands_for in named.items():
                 line = line.replace(name, stands_for)  # noqa: PLW2901 - the page's line with our words
-            result = run(*line.split()[1:], environment={"ACCEL_STORE": self.url})
-            assert result.exit_code == code, f"{line}: {result.output} {result.stderr}"
-            outputs.append(result.stdout)
+            outputs.append(self.done(line.removeprefix("accel "), code=code))
         return outputs
 
     def verified(self) -> tuple[int, set[str]]:
         """The exit code of a verification, and the kinds of its problems."""
-        result = run("catalog", "verify", "--store", self.url, "--output", "json")
-        told = json.loads(result.stdout)
-        return result.exit_code, {problem["kind"] for problem in told["problems"]}
+        result = self.run("catalog verify --output json")
+        return result.exit_code, {problem["kind"] for problem in json.loads(result.stdout)["problems"]}
 
     def objects(self) -> list[str]:
         return [info.key for info in self.store.list("") if not info.key.startswith("accel/")]
@@ -183,13 +180,11 @@ def test_a_damaged_object_is_put_back_where_an_etag_wants_no_quotes() -> None:
 
 def test_a_compaction_that_lost_its_object_is_undone(broken: Broken) -> None:
     before = set(broken.objects())
-    merge = ("catalog", "compact", "--rewrite-all", "--target-objects", "1", "--min-age", "0s")
-    assert run(*merge, "--store", broken.url).exit_code == 0
+    broken.done("catalog compact --rewrite-all --target-objects 1 --min-age 0s")
     [merged] = set(broken.objects()) - before
     lose(broken.store, merged)
     assert broken.verified() == (3, {"missing"})
-    told = json.loads(run("catalog", "undo", "--node", "4", "--store", broken.url, "--output", "json").stdout)
-    sequence = max(version["sequence"] for version in told["versions"])
+    sequence = max(version["sequence"] for version in broken.json("catalog undo --node 4")["versions"])
     broken.follow("A compaction that lost its object", words={"SEQUENCE": str(sequence)})
     assert broken.events() == EVENTS
 
@@ -220,8 +215,7 @@ def test_a_key_that_follows_from_others_is_rebuilt(broken: Broken, key: str, act
 
 
 def test_a_kept_version_that_does_not_decode_is_deleted(broken: Broken) -> None:
-    merge = ("catalog", "compact", "--rewrite-all", "--target-objects", "1", "--min-age", "0s")
-    assert run(*merge, "--store", broken.url).exit_code == 0
+    broken.done("catalog compact --rewrite-all --target-objects 1 --min-age 0s")
     [key] = [info.key for info in broken.store.list("accel/tables/node-list-history/0")]
     broken.damage(key)
     assert broken.verified() == (0, {"version"})
@@ -241,22 +235,20 @@ def test_many_keys_at_once_are_rebuilt(broken: Broken) -> None:
 
 def test_a_repair_of_a_catalog_writes_nothing_without_being_told(broken: Broken) -> None:
     broken.damage("accel/tables/nodes/directory")
-    before = {info.key: info.etag for info in broken.store.list("")}
-    assert run("repair", "--store", broken.url).exit_code == 0
-    assert {info.key: info.etag for info in broken.store.list("")} == before
+    before = broken.state()
+    broken.done("repair")
+    assert broken.state() == before
 
 
 def test_a_directory_is_not_made_of_fewer_lists_than_others_name(broken: Broken) -> None:
     for key in ("nodes/directory", "node-lists/0000000004"):
         lose(broken.store, f"accel/tables/{key}")
-    refused = run("repair", "--yes", "--store", broken.url)
-    assert refused.exit_code == 1
-    assert "directory: cannot be rebuilt" in refused.stdout
+    assert "directory: cannot be rebuilt" in broken.done("repair --yes", code=1)
 
 
 def test_a_format_record_that_does_not_decode_is_written_again(broken: Broken) -> None:
     broken.damage("accel/format")
-    assert run("catalog", "verify", "--store", broken.url).exit_code == 1
+    broken.done("catalog verify", code=1)
     lose(broken.store, "accel/format")
     broken.follow("A key that does not decode", 1, words={"--namespace accel": "--namespace accel --stream-buckets 4"})
     assert broken.events() == EVENTS
@@ -265,7 +257,7 @@ def test_a_format_record_that_does_not_decode_is_written_again(broken: Broken) -
 def test_a_counter_of_histories_is_made_above_all_ids(broken: Broken) -> None:
     key = "accel/tables/_system%2Fcounters/segmentStreams"
     broken.damage(key)
-    assert run("repair", "--yes", "--store", broken.url).exit_code == 1
+    broken.done("repair --yes", code=1)
     lose(broken.store, key)
     broken.follow("A key that does not decode", 2)
     assert broken.events() == EVENTS
@@ -274,8 +266,7 @@ def test_a_counter_of_histories_is_made_above_all_ids(broken: Broken) -> None:
 @pytest.mark.parametrize("key", ["node-lists/0000000004", "stream-buckets/00003"])
 def test_a_list_or_a_shard_is_put_back(broken: Broken, key: str) -> None:
     broken.damage(f"accel/tables/{key}")
-    told = run("repair", "--yes", "--store", broken.url)
-    assert (told.exit_code, "cannot be rebuilt" in told.stdout) == (1, True)
+    assert "cannot be rebuilt" in broken.done("repair --yes", code=1)
     broken.put_back(f"accel/tables/{key}")
     broken.follow("A list or a stream shard")
     assert broken.events() == EVENTS
@@ -292,7 +283,7 @@ def histories_bodies() -> dict[str, bytes]:
     held = made.held({"0@0": 7, "1@1": 7})
     held.scale(["0@0"], [(0.0, 0.5), (0.5, 1.0)], 2000)
     held.scale(["1@1"], [(0.0, 0.2), (0.2, 0.5)], 3000)
-    return all_of(open_store(made.url))
+    return all_of(made.store)
 
 
 def all_of(store: ObjectStore) -> dict[str, bytes]:
@@ -302,7 +293,7 @@ def all_of(store: ObjectStore) -> dict[str, bytes]:
 def histories_of(keys: dict[str, bytes]) -> Histories:
     made = Histories()
     for key, body in keys.items():
-        open_store(made.url).put(key, body)
+        made.store.put(key, body)
     return made
 
 
@@ -313,12 +304,7 @@ def histories() -> Histories:
 
 def followed(made: Histories, heading: str, block: int = 0) -> list[str]:
     """Run a block of the page on these histories."""
-    results = []
-    for line in commands(heading, block):
-        result = run(*line.split()[1:], environment={"ACCEL_STORE": made.url, **made.holding})
-        assert result.exit_code == 0, f"{line}: {result.output} {result.stderr}"
-        results.append(result.stdout)
-    return results
+    return [made.done(line.removeprefix("accel ")) for line in commands(heading, block)]
 
 
 def record(store: ObjectStore, name: str) -> str:
@@ -326,7 +312,7 @@ def record(store: ObjectStore, name: str) -> str:
 
 
 def test_a_record_that_does_not_decode_is_rebuilt(histories: Histories) -> None:
-    store = open_store(histories.url)
+    store = histories.store
     before = histories.done("stream history --to 9000")
     cut(store, record(store, "epochRecord-1"))
     shown, done, _ = followed(histories, "A record of a stream")
@@ -347,15 +333,15 @@ def interrupted(url: str, writes: int, act: Callable[[StreamStore], Any]) -> boo
 
 def test_a_deletion_that_was_interrupted_anywhere_is_finished(histories: Histories) -> None:
     histories.done("stream seal")
-    whole = all_of(open_store(histories.url))
+    whole = all_of(histories.store)
     for writes in count(1, 4):
         other = histories_of(whole)
         if not interrupted(other.url, writes, lambda streams: streams.delete_stream("shop", "orders")):
             break
         followed(other, "An interrupted deletion")
-        listed = json.loads(other.done("stream list --output json"))["streams"]
+        listed = other.json("stream list")["streams"]
         assert listed in ([], ["orders"]), writes
-        assert not listed or json.loads(other.done("stream describe --output json"))["state"] == "SEALED", writes
+        assert not listed or other.json("stream describe")["state"] == "SEALED", writes
     assert writes > 8
 
 

@@ -1,9 +1,10 @@
-"""A small node for the commands to work on: the example of AutoMQ issue 2731, and how to run a command over it."""
+"""How to run commands over a store; and a small node for them to work on: the example of AutoMQ issue 2731."""
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,9 +78,62 @@ def write_objects(store: ObjectStore, rows: Iterable[tuple[int, int, int]]) -> N
         store.put(LAYOUT.object_key(object_id), body)
 
 
-def run(*args: str, environment: Mapping[str, str] | None = None) -> Result:
+class Bucket:
+    """A store in memory, and commands on it.
+
+    Args:
+        variables: of the environment of each command, beside the store.
+    """
+
+    def __init__(self, **variables: str) -> None:
+        self.url = f"memory://{uuid4().hex}"
+        self.variables = variables
+
+    @property
+    def store(self) -> ObjectStore:
+        """The store."""
+        return open_store(self.url)
+
+    def state(self) -> dict[str, str]:
+        """All keys, and what they hold."""
+        return {info.key: info.etag for info in self.store.list("")}
+
+    def run(self, line: str, *words: str, stdin: bytes | None = None) -> Result:
+        """A command: a line as it is typed, and words that follow as they are."""
+        environment = {"ACCEL_STORE": self.url, **self.variables}
+        return run(*shlex.split(line), *words, environment=environment, stdin=stdin)
+
+    def done(self, line: str, *words: str, code: int = 0) -> str:
+        """What a command prints that ends with this code."""
+        found = self.run(line, *words)
+        assert found.exit_code == code, found.output
+        return found.stdout
+
+    def json(self, line: str, *words: str, code: int = 0) -> Any:
+        """The same as data."""
+        return json.loads(self.done(line, *words, "--output", "json", code=code))
+
+    def rows(self, line: str, *words: str) -> list[dict[str, Any]]:
+        """Likewise, of a command that prints a row a line."""
+        return [json.loads(each) for each in self.done(line, *words, "--output", "json").splitlines()]
+
+    def error(self, line: str, *words: str) -> tuple[int, str, str]:
+        """The exit code of a command that fails, and the kind and the message of its error, which comes with advice."""
+        found = self.run(line, *words, "--quiet", "--output", "json")
+        assert found.stdout == ""
+        told = json.loads(found.stderr)
+        assert told["advice"]
+        return found.exit_code, told["type"], told["message"]
+
+    def refusal(self, line: str, *words: str) -> tuple[int, str]:
+        """The same without the message."""
+        return self.error(line, *words)[:2]
+
+
+def run(*args: str, environment: Mapping[str, str] | None = None, stdin: bytes | None = None) -> Result:
     """A command, in an environment that says nothing but this; what it raises unforeseen fails the test."""
-    result = CliRunner().invoke(main, args, env={**NO_ENVIRONMENT, **(environment or {})}, prog_name="accel")
+    environment = {**NO_ENVIRONMENT, **(environment or {})}  # type: ignore[dict-item]  # None: not set
+    result = CliRunner().invoke(main, args, env=environment, prog_name="accel", input=stdin)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result
