@@ -46,10 +46,8 @@ class StreamWriterSettings:
     """Bounds of one `StreamWriter`.
 
     Args:
-        batch_events_max: the limit of single writes to one segment that become one append;
-        batch_bytes_max: the limit of their bytes.
+        batch_events_max: the limit of single writes to one segment that become one append, which has at most 1 MiB.
         room_seconds: how long a write waits for room before it raises `WriterStalled`; see `waiting_bytes_max`.
-        transactions_bytes_max: the limit of memory for the open transactions of one writer together; 64 MiB.
         wait_seconds: how long a write waits for a scale, or another workflow, that is under way.
         pause_seconds: the pause before it checks again.
         requests_seconds: a flush looks for requests of other processes if the last look is this long ago: four
@@ -60,9 +58,7 @@ class StreamWriterSettings:
     """
 
     batch_events_max: int = 1000
-    batch_bytes_max: int = MIB
     room_seconds: float = 60.0
-    transactions_bytes_max: int = 64 * MIB
     wait_seconds: float = 60.0
     pause_seconds: float = 0.05
     requests_seconds: float = 30.0
@@ -81,7 +77,6 @@ class ForwardingSettings:
 
     Args:
         timeout_seconds: the time limit of a request.
-        requests_max: the number of requests that an owner handles at one time; further requests are answered with BUSY.
         wait_seconds: how long events wait for an owner with a valid lease that does not answer, before they fail; and
             how long a workflow waits for other owners.
         lease_seconds: the length of an owner's lease, which is renewed after a third of this time. 15 s.
@@ -91,7 +86,6 @@ class ForwardingSettings:
     """
 
     timeout_seconds: float = 30.0
-    requests_max: int = 64
     wait_seconds: float = 60.0
     lease_seconds: float = 15.0
 

@@ -62,10 +62,13 @@ from accel.streams.writer_numbers import EventLostError, NumberedEvents, Progres
 from accel.streams.writer_transactions import WriterTransactions
 from accel.system import Components
 from loaders.lifetime import Closing, Lifetime
-from loaders.settings import taker
+from loaders.settings import MIB, taker
 from loaders.threads import finish_at_exit
 
 logger = logging.getLogger(__name__)
+
+BATCH_BYTES_MAX: Final = MIB
+"""The limit of the bytes of single writes to one segment that become one append."""
 
 LOOKS_OF_A_WAIT: Final = 6
 """How often, per `wait_seconds`, a writer whose segments are sealed without successors looks for workflow requests."""
@@ -121,7 +124,7 @@ class StreamWriter(Closing):
         self._commits = own.commits
         self._lanes = host.lanes(self._name, self, self._numbers_of, self._give_back)
         self._lock = Lock()  # guards the attributes below; never held over a request, nor taken by callers
-        self._pending = PendingEvents(settings.batch_events_max, settings.batch_bytes_max)
+        self._pending = PendingEvents(settings.batch_events_max, BATCH_BYTES_MAX)
         self._transactions = WriterTransactions(stream, own, settings, self._system, self._lifetime, self._check_open)
         self._point = FlushPoint()
         self._open_points: list[FlushPoint] = []

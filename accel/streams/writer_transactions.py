@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from threading import RLock
+from typing import Final
 from uuid import UUID
 
 from accel.errors import AccelError, CommitRefused, IllegalState, InvalidArgument, NotInHistory, OperationNotAllowed
@@ -34,6 +35,10 @@ from accel.streams.uploads import TransactionName, contents_of
 from accel.system import Components
 from loaders.errors import DataConflict
 from loaders.lifetime import Lifetime
+from loaders.settings import MIB
+
+TRANSACTIONS_BYTES_MAX: Final = 64 * MIB
+"""The limit of memory for the open transactions of one writer together."""
 
 
 class WriterTransactions:
@@ -59,7 +64,7 @@ class WriterTransactions:
         self._stream, self._host, self._settings, self._system = stream, host, settings, system
         self._lifetime, self._check = lifetime, check
         self._lock = RLock()  # guards the attributes below; never held over a request; see `OpenTransactions`
-        self._open = OpenTransactions(settings.transactions_bytes_max)
+        self._open = OpenTransactions(TRANSACTIONS_BYTES_MAX)
         self._outcomes: dict[UUID, WriteFuture] = {}
         self._turns: dict[UUID, RLock] = {}
 

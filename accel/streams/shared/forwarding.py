@@ -92,6 +92,9 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+REQUESTS_MAX: Final = 64
+"""The number of requests that an owner handles at one time; further requests are answered with BUSY."""
+
 STOP_SECONDS: Final = 5
 """The time limit of requests under way when a server ends."""
 
@@ -381,7 +384,7 @@ class SegmentService:
         if request.owner_token != self._owner_token:
             return AppendReply(Status.OTHER_OWNER)
         with self._lock:
-            if self._under_way >= self.settings.requests_max:
+            if self._under_way >= REQUESTS_MAX:
                 return AppendReply(Status.BUSY)
             self._under_way += 1
         try:

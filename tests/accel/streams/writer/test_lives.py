@@ -14,8 +14,13 @@ from tests.accel.streams.writer.world import MOVES, Process, World
 from tests.examples import examples
 
 KEYS = 7
-SETTINGS = StreamWriterSettings(batch_events_max=4, batch_bytes_max=60)
+SETTINGS = StreamWriterSettings(batch_events_max=4)
 BOUNDS = SegmentsSettings(batch_bytes=300)
+
+
+@pytest.fixture(autouse=True)
+def _appends_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accel.streams.writer.BATCH_BYTES_MAX", 60)
 
 
 class Life:

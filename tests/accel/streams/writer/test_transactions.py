@@ -219,8 +219,9 @@ def test_several_transactions_are_merged_in_their_order_by_objects_of_bounded_si
     assert world.transaction_keys() == []
 
 
-def test_open_transactions_have_a_bound(world: World, process: Process) -> None:
-    writer = process.writer(StreamWriterSettings(transactions_bytes_max=1000))
+def test_open_transactions_have_a_bound(world: World, process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accel.streams.writer_transactions.TRANSACTIONS_BYTES_MAX", 1000)
+    writer = process.writer()
     one, other = writer.begin_transaction(), writer.begin_transaction()
     writer.write(bytes(600), b"a", transaction=one)
     with pytest.raises(InvalidArgument, match="at most 1000 bytes"):

@@ -314,11 +314,12 @@ def test_information_tells_where_durable_data_ends_and_the_least_value_of_what_f
 
 def test_memory_is_bounded_by_flushing_and_a_store_that_fails_stops_the_writer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uploads, "COMMIT_ATTEMPTS", 1)
+    monkeypatch.setattr("accel.streams.writer.BATCH_BYTES_MAX", 100)
     world = World().create(segments=1)
     faults = FaultStore(world.store)
     bounds = SegmentsSettings(batch_bytes=1000)
     with world.process(faults, bounds) as process:
-        writer = process.writer(StreamWriterSettings(batch_bytes_max=100))
+        writer = process.writer()
         for number in range(100):
             writer.write(b"%090d" % number, b"a")
             assert process.host.waiting_bytes < 1000 + 200
