@@ -527,7 +527,7 @@ TIME_GOAL: Final = 1 / 1.2
 SLOW_SEGMENTS, SLOWNESSES, SLOW_ROUNDS_MAX = (8, 64), (1, 10, 30), 3
 
 
-SLOW_BUFFERS: Final = ReaderSettings(fill_bytes=1 << 14, buffer_bytes_max=1 << 20, read_ahead_bytes=1 << 19)
+SLOW_BUFFERS: Final = ReaderSettings(fill_bytes=1 << 14, buffer_bytes_max=1 << 20)
 
 
 class SlowRead(NamedTuple):

@@ -47,6 +47,9 @@ Asked: TypeAlias = Future[SegmentEvents | SegmentEnd]
 Answered: TypeAlias = tuple[Step, Asked, float]
 Answers: TypeAlias = "SimpleQueue[Answered | None]"  # None wakes the caller: closed, or new data
 MILLISECONDS = 1000
+RETRY_PAUSE_SECONDS = 0.1
+"""The pause before the first repetition of a request; doubled each further time."""
+
 RETRY_PAUSES_MAX = 20
 """The longest pause before a repetition, in multiples of the first one."""
 
@@ -297,14 +300,14 @@ class ReaderBase:
         if may_help and spent_seconds < self.settings.retry_seconds:
             if not times:
                 log.warning("segment %s is read again after a pause: %s", segment_text(step.segment_id), error)
-            pause_seconds = self.settings.retry_pause_seconds * min(2 ** min(times, 8), RETRY_PAUSES_MAX)
+            pause_seconds = RETRY_PAUSE_SECONDS * min(2 ** min(times, 8), RETRY_PAUSES_MAX)
             self._failing[step.segment_id] = (spent_seconds + pause_seconds, times + 1)
             self._later.append((now + pause_seconds, step))
             return
         if self._may_pass(error):
             self._lost[step.segment_id] = error
             self._core.note_lost(step)
-            self._later.append((now + self.settings.retry_pause_seconds * RETRY_PAUSES_MAX, step))
+            self._later.append((now + RETRY_PAUSE_SECONDS * RETRY_PAUSES_MAX, step))
             return
         self._core.note_failure(step)
         if self._is_needed(step):

@@ -144,6 +144,10 @@ class Finished(NamedTuple):
 
 _NEVER: Final = -1
 
+AHEAD_SHARE: Final = 0.5
+"""The payload that is announced to a source before it is requested, as a share of the buffers; only for segments whose
+last request returned as much as it could. A source fetches the payload within its own bound (`SharedChunks`)."""
+
 AHEAD_PER_REQUEST: Final = 4
 """How many segments that have not begun are filled ahead, in multiples of the limit of requests under way,"""
 
@@ -612,13 +616,18 @@ class ReaderCore:
         is_dry = not buffer.batches and segment_id in self._buffers
         if not is_dry and fill_bytes - buffer.reserved_bytes > self._room_bytes:
             return None  # not a smaller request: many small ones take longer
-        ahead_bytes = self.settings.read_ahead_bytes // max(1, len(self._buffers)) if buffer.has_more else 0
+        ahead_bytes = self._ahead_bytes // max(1, len(self._buffers)) if buffer.has_more else 0
         return Fill(segment_id, buffer.offset, fill_bytes, buffer.token, buffer.end, ahead_bytes)
 
     @property
     def _room_bytes(self) -> int:
         """What is left for requests of segments that have events: the rest is for those that run dry."""
         return self.settings.buffer_bytes_max - self._bytes - self._reserved_bytes
+
+    @property
+    def _ahead_bytes(self) -> int:
+        """The payload of all segments together that is announced before it is requested."""
+        return int(self.settings.buffer_bytes_max * AHEAD_SHARE)
 
     @property
     def _fill_bytes(self) -> int:

@@ -18,9 +18,6 @@ class ReaderSettings:
             one request; the segment whose events end first gets the rest. Batches are whole, so that each request may
             return more by one batch. While the number of segments grows, each may have one request beyond this limit,
             because otherwise some would never be read.
-        read_ahead_bytes: the approximate payload, of all segments together, that is announced to a source before it is
-            requested; only for segments whose last request returned as much as it could. A source fetches the payload
-            within its own bound (`SharedChunks`). 0 = none.
         requests_max: the limit of requests under way.
         history_wait_seconds: how long a reader with buffered events waits for a segment in history, which has older
             events, or was not seen at its end yet. Then it raises ReaderStalled. 120 s.
@@ -34,7 +31,6 @@ class ReaderSettings:
         stall_seconds: the time without new events after which a reader that does not follow raises an error.
         retry_seconds: how long requests of a segment are repeated automatically after retryable errors; the first error
             after that is raised. 0 = each error is raised.
-        retry_pause_seconds: the pause before the first repetition; doubled each further time, up to 20 times as long.
 
     Raises:
         ValueError: a number out of bounds.
@@ -42,7 +38,6 @@ class ReaderSettings:
 
     fill_bytes: int = MIB
     buffer_bytes_max: int = 64 * MIB
-    read_ahead_bytes: int = 32 * MIB
     requests_max: int = 16
     history_wait_seconds: float = 120.0
     passes_late_segments: bool = False
@@ -50,11 +45,10 @@ class ReaderSettings:
     idle_seconds: float = 0.5
     stall_seconds: float = 60.0
     retry_seconds: float = 60.0
-    retry_pause_seconds: float = 0.1
 
     def __post_init__(self) -> None:
         check_settings(
             self,
-            least={"read_ahead_bytes": 0, "reorder_wait_seconds": 0, "retry_seconds": 0},
+            least={"reorder_wait_seconds": 0, "retry_seconds": 0},
             most={"reorder_wait_seconds": 60, "idle_seconds": 3600},
         )

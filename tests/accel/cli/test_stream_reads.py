@@ -11,7 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from accel.cli.stream.events import EventPrinter
 from accel.cli.stream.notation import cut_text, moment_ms, parse_cut, parse_moment
 from accel.history.rules.values import parse_segment
 from accel.rendering import Shown
-from accel.streams.reader import RETRY_PAUSES_MAX
+from accel.streams.reader import RETRY_PAUSE_SECONDS, RETRY_PAUSES_MAX
 from accel.streams.rules.events import Event
 from accel.streams.rules.reader_core import Fill, SegmentEvents
 from accel.streams.rules.settings import ReaderSettings
@@ -299,11 +299,9 @@ def test_following_outlives_an_outage_of_twenty_seconds(orders: Reading, monkeyp
         return fill(source, wanted)
 
     monkeypatch.setattr(ObjectSegmentSource, "fill", failing)
-    default = ReaderSettings()
-    pauses = [min(2**times, RETRY_PAUSES_MAX) * default.retry_pause_seconds for times in range(OUTAGE_FAILURES)]
-    assert 20 <= sum(pauses) < default.retry_seconds
-    quick = replace(default, retry_pause_seconds=default.retry_pause_seconds / 1000)
-    monkeypatch.setattr("accel.streams.reader.ReaderSettings", lambda: quick)
+    pauses = [min(2**times, RETRY_PAUSES_MAX) * RETRY_PAUSE_SECONDS for times in range(OUTAGE_FAILURES)]
+    assert 20 <= sum(pauses) < ReaderSettings().retry_seconds
+    monkeypatch.setattr("accel.streams.reader.RETRY_PAUSE_SECONDS", RETRY_PAUSE_SECONDS / 1000)
     rows, summary = orders.rows("--follow", "--events", str(COUNT))
     assert by_key(rows) == orders.shop.written
     assert summary["events"] == COUNT

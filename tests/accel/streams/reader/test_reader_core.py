@@ -221,7 +221,7 @@ def test_a_segment_that_gave_all_that_it_could_is_read_ahead_and_one_that_did_no
     story = Story(2)
     for _ in range(5):
         story.append([0, KEYS - 1])
-    core = ReaderCore(story.frontier(story.beginning()), small(read_ahead_bytes=100), follow=False)
+    core = ReaderCore(story.frontier(story.beginning()), small(buffer_bytes_max=64), follow=False)
     first = [step for step in core.next_steps() if isinstance(step, Fill)]
     assert [step.ahead_bytes for step in first] == [0, 0]
     for each in first:
@@ -232,7 +232,7 @@ def test_a_segment_that_gave_all_that_it_could_is_read_ahead_and_one_that_did_no
             ahead += [(step.offset, step.ahead_bytes)] if isinstance(step, Fill) else []
             story.answer(core, step)
         core.take()
-    assert {size for _, size in ahead} == {0, 50}  # each of both segments has half
+    assert {size for _, size in ahead} == {0, 16}  # each of both segments has half of what half of the buffers is
     assert all(size == 0 for offset, size in ahead if offset >= 5)
 
 

@@ -143,10 +143,11 @@ def test_a_lost_segment_is_named_by_each_call_and_nothing_is_passed(orders: Shop
 
 @pytest.mark.parametrize("kind", ["threads", "asyncio"])
 def test_a_lost_segment_is_passed_where_the_reader_may_and_raised_when_nothing_else_is_left(
-    orders: Shop, kind: str
+    orders: Shop, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("accel.streams.reader.RETRY_PAUSE_SECONDS", 0.001)
     source = slow_orders(orders, lambda: ObjectLost(7, "an object", 4))
-    settings = replace(QUICK, passes_late_segments=True, retry_seconds=0.0, retry_pause_seconds=0.001)
+    settings = replace(QUICK, passes_late_segments=True, retry_seconds=0.0)
     found: list[Event] = []
 
     def read() -> ReaderStats:
@@ -209,7 +210,7 @@ class Ticking:
         return self._source.ask_end(step)
 
 
-REPEATING = replace(QUICK, retry_seconds=60.0, retry_pause_seconds=0.2)
+REPEATING = replace(QUICK, retry_seconds=60.0)
 
 
 def until_failed(reader: StreamReader, caplog: pytest.LogCaptureFixture) -> None:

@@ -582,6 +582,12 @@ def test_an_end_that_the_image_shows_before_the_history_is_asked_for_each_second
     assert (found_meanwhile, end()) == ([None], size)
 
 
+@pytest.fixture
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests are repeated after a thousandth of a second."""
+    monkeypatch.setattr("accel.streams.reader.RETRY_PAUSE_SECONDS", 0.001)
+
+
 class Outage(Failing):
     """Answers nothing before some time has passed. A clock of its own: a request that fails takes two seconds."""
 
@@ -604,30 +610,32 @@ class Outage(Failing):
 
 
 @pytest.mark.parametrize("kind", ["threads", "asyncio"])
+@pytest.mark.usefixtures("short_pauses")
 def test_a_reader_outlives_an_outage_by_itself(orders: Shop, kind: str, caplog: pytest.LogCaptureFixture) -> None:
     with StreamWriter(orders.stream, orders.host) as writer:
         orders.write(writer, 24)
-    source, settings = Outage(orders, 20), replace(QUICK, retry_pause_seconds=0.001)
+    source = Outage(orders, 20)
     system = replace(SYSTEM, timer=source.timer)
     if kind == "threads":
-        with StreamReader(orders.stream, source, settings=settings, system=system) as reader:
+        with StreamReader(orders.stream, source, settings=QUICK, system=system) as reader:
             events = list(reader)
     else:
-        events = asyncio.run(_all_of(orders, source, settings, system))
+        events = asyncio.run(_all_of(orders, source, system))
     assert by_key(events) == orders.written
     assert source.seconds >= 20
     assert "is read again" in caplog.text
 
 
-async def _all_of(orders: Shop, source: Outage, settings: ReaderSettings, system: Components) -> list[Event]:
-    async with AsyncStreamReader(orders.stream, source, settings=settings, system=system) as reader:
+async def _all_of(orders: Shop, source: Outage, system: Components) -> list[Event]:
+    async with AsyncStreamReader(orders.stream, source, settings=QUICK, system=system) as reader:
         return [event async for event in reader]
 
 
+@pytest.mark.usefixtures("short_pauses")
 def test_an_outage_that_is_too_long_is_an_error_and_a_reader_that_is_asked_again_goes_on(orders: Shop) -> None:
     with StreamWriter(orders.stream, orders.host) as writer:
         orders.write(writer, 24)
-    source, settings = Outage(orders, 20), replace(QUICK, retry_pause_seconds=0.001, retry_seconds=5.0)
+    source, settings = Outage(orders, 20), replace(QUICK, retry_seconds=5.0)
     with StreamReader(orders.stream, source, settings=settings, system=replace(SYSTEM, timer=source.timer)) as reader:
         with pytest.raises(StoreUnavailable):
             next(reader)
@@ -669,11 +677,11 @@ def test_what_is_held_in_memory_is_bounded(orders: Shop) -> None:
     assert 0 < most <= 200 + 6 * 200
 
 
-def ahead_of(opened: Shop, store: ObjectStore, *, ahead_bytes: int = 400) -> tuple[StreamReader, SharedChunks]:
+def ahead_of(opened: Shop, store: ObjectStore) -> tuple[StreamReader, SharedChunks]:
     """A reader that reads ahead in small pieces, and its chunks."""
     chunks = SharedChunks(store, chunk_bytes=256, size_bytes_max=4096, used_least=0)
     source = ObjectSegmentSource(opened.stream, opened.accelerator, store, chunks=chunks)
-    bounds = replace(QUICK, fill_bytes=60, read_ahead_bytes=ahead_bytes)
+    bounds = replace(QUICK, fill_bytes=60, buffer_bytes_max=800)
     return StreamReader(opened.stream, source, settings=bounds), chunks
 
 
@@ -683,12 +691,13 @@ def test_what_is_read_ahead_changes_no_event_while_segments_are_sealed(orders: S
         assert by_key(reader) == orders.written
 
 
-def test_reading_ahead_fetches_no_byte_more(steady_orders: Shop) -> None:
+def test_reading_ahead_fetches_no_byte_more(steady_orders: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     with StreamWriter(steady_orders.stream, steady_orders.host) as writer:
         steady_orders.write(writer, 400)
     fetched = []
-    for ahead_bytes in (0, 400):
-        reader, chunks = ahead_of(steady_orders, steady_orders.store, ahead_bytes=ahead_bytes)
+    for ahead_share in (0.0, 0.5):
+        monkeypatch.setattr("accel.streams.rules.reader_core.AHEAD_SHARE", ahead_share)
+        reader, chunks = ahead_of(steady_orders, steady_orders.store)
         with reader:
             assert by_key(reader) == steady_orders.written
         steady_orders.accelerator.wait_idle()
