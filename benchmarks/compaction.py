@@ -29,6 +29,7 @@ from xxhash import xxh3_64
 
 from accel.compaction import CompactionSettings
 from accel.compaction.grouping import GroupLimits, MergeCandidate, Run, choose_groups, earliest_starts
+from accel.compaction.planning import GROUP_INDEX_SIZE_BYTES_MAX
 from accel.image import MetadataImage, make_node
 from benchmarks.harness import Comparison, interleave
 from benchmarks.lookups import (
@@ -247,7 +248,7 @@ def age(
 def _chosen(uploads: list[int], size_bytes: int, settings: CompactionSettings, wanted: int) -> list[Run]:
     limits = GroupLimits(
         settings.target_object_size_bytes,
-        settings.group_index_size_bytes_max,
+        GROUP_INDEX_SIZE_BYTES_MAX,
         STREAMS_MAX,
         settings.max_sources_per_group,
     )

@@ -323,7 +323,7 @@ def _check_bounds(name: str, value: float, least: float | None) -> None:
 class MergeSettings:
     """Settings of a merge. Threads: immutable.
 
-    Memory: at most `band_size_bytes` of sources, `sending_size_bytes` of parts that are being sent, and 240 bytes a row
+    Memory: at most `band_size_bytes` of sources, 32 MiB of parts that are being sent, and 240 bytes a row
     of all sources. With the defaults this is below 256 MiB, including the interpreter, up to about 100,000 rows: a
     merge of 110 MiB has 165 MiB allocated and 190 MiB resident, a merge of 600 MiB 105 and 185. The difference is
     memory that glibc keeps for each reading thread; with `MALLOC_MMAP_THRESHOLD_=1048576` the last number is 130 MiB.
@@ -332,7 +332,6 @@ class MergeSettings:
         band_size_bytes: bytes of sources in memory; a group of at most this many takes one request a source, a larger
             one is read in bands of about half as much. 112 MiB.
         part_size_bytes: the least size of the parts of a large output; S3 refuses parts below 5 MiB. 16 MiB.
-        sending_size_bytes: bytes of parts that are being sent; 32 MiB.
         parallel_requests: the number of reads, or of parts that are being sent, at once; 4.
         server_side: whether the store copies the data if it can; see `loaders.merge.merger`.
 
@@ -342,7 +341,6 @@ class MergeSettings:
 
     band_size_bytes: int = 112 << 20
     part_size_bytes: int = PART_SIZE_BYTES
-    sending_size_bytes: int = 32 << 20
     parallel_requests: int = 4
     server_side: bool = False
 

@@ -60,6 +60,9 @@ from loaders.object_ref import ObjectRef
 Progress = Callable[[int, int], object]
 """Called with (done, total)."""
 
+GROUP_INDEX_SIZE_BYTES_MAX = 6 << 20
+"""Block indexes of one group together, because they are in memory at once."""
+
 REWRITE_DAYS = 7
 """Each object is looked at on one of this number of days."""
 
@@ -206,7 +209,7 @@ def limits_of(settings: CompactionSettings) -> GroupLimits:
     """The limits of the sources of one group."""
     return GroupLimits(
         settings.target_object_size_bytes,
-        settings.group_index_size_bytes_max,
+        GROUP_INDEX_SIZE_BYTES_MAX,
         STREAMS_AN_OBJECT_MAX,
         settings.max_sources_per_group,
     )

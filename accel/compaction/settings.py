@@ -10,7 +10,7 @@ from typing import Any
 from accel.catalog.records import STREAMS_AN_OBJECT_MAX
 from loaders.merge.plan import DEFAULT_LIMITS, MergeLimits
 from loaders.merge.transfer import DEFAULT_SETTINGS
-from loaders.settings import MIB, MergeSettings, check_settings
+from loaders.settings import MergeSettings, check_settings
 
 NOTHING_COMING: Mapping[int, int] = MappingProxyType({})
 
@@ -35,7 +35,6 @@ class CompactionSettings:
         split_size_bytes: a stream with this many bytes in one group gets an object of its own.
         max_stream_objects: that one run may create; a plan with more is refused.
         max_sources_per_group: limits the work that is lost when a group fails.
-        group_index_size_bytes_max: block indexes of one group together, because they are in memory at once.
         split_holes: whether a group may continue after a hole in a stream, whose runs then get their own objects. By
             default the group ends there.
         nodes: compact only these; None = all.
@@ -56,7 +55,6 @@ class CompactionSettings:
     split_size_bytes: int = DEFAULT_LIMITS.split_size_bytes
     max_stream_objects: int = 1000
     max_sources_per_group: int = 1000
-    group_index_size_bytes_max: int = 6 * MIB
     split_holes: bool = False
     nodes: frozenset[int] | None = None
     rewrite_all: bool = False

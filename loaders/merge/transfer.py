@@ -74,6 +74,9 @@ A writer closes a block at half a mebibyte, so only a single huge record makes s
 
 DEFAULT_SETTINGS = MergeSettings()
 
+SENDING_SIZE_BYTES = 32 << 20
+"""Bytes of parts that are being sent."""
+
 GAP_ALLOWANCES_BYTES = (1 << 20, 1 << 16, 1 << 12, 0)
 
 
@@ -338,7 +341,7 @@ class OutputSender:
     Args:
         store: the store of the outputs.
         marks: of the outputs, by their keys, in the order of the outputs; never used before.
-        settings: `sending_size_bytes` and `parallel_requests` are used.
+        settings: `parallel_requests` is used.
         executor: of threads.
     """
 
@@ -350,7 +353,7 @@ class OutputSender:
         self._keys = list(marks)
         self._settings = settings
         self._executor = executor
-        self._buffers = PartBuffers(settings.sending_size_bytes)
+        self._buffers = PartBuffers(SENDING_SIZE_BYTES)
         self._running: dict[Future[PartReceipt | None], _Sending] = {}
         self._sending_bytes = 0
         self._uploads: dict[int, MultipartUpload] = {}
@@ -365,7 +368,7 @@ class OutputSender:
         """
         while self._running and (
             len(self._running) >= self._settings.parallel_requests
-            or self._sending_bytes + size_bytes > self._settings.sending_size_bytes
+            or self._sending_bytes + size_bytes > SENDING_SIZE_BYTES
         ):
             self._collect()
 

@@ -215,11 +215,12 @@ def test_one_node_at_a_time_can_be_planned_elsewhere() -> None:
     assert plan.to_dict()["groups"] == cluster.plan(settings).to_dict()["groups"]
 
 
-def test_indexes_of_a_group_keep_to_their_bound() -> None:
+def test_indexes_of_a_group_keep_to_their_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     cluster = cluster_of(world, 8, streams=3)
     one = index_of(world.memory, cluster.live_ids(NODE)[0]).nbytes
-    plan = cluster.plan(all_of_it(group_index_size_bytes_max=3 * one))
+    monkeypatch.setattr("accel.compaction.planning.GROUP_INDEX_SIZE_BYTES_MAX", 3 * one)
+    plan = cluster.plan(all_of_it())
     assert sorted(len(each.sources) for each in plan.groups) == [2, 3, 3]
 
 
@@ -253,16 +254,24 @@ ENOUGH_BYTES = 2 * 12 * 217 // 8
             {"max_objects_per_node": 10, "min_age_seconds": 1e9},
             "its target is 8; pairs of neighbours that stay: 11 with an object that is left alone",
         ),
-        (
-            {"max_objects_per_node": 10, "group_index_size_bytes_max": 100},
-            "its target is 8; pairs of neighbours that stay: 11 above the limit of its index or its streams together",
-        ),
     ],
 )
 def test_a_plan_with_nothing_to_do_says_why(choices: dict[str, Any], reason: str) -> None:
+    assert_nothing_to_do(CompactionSettings(**choices), reason)
+
+
+def test_a_plan_says_that_indexes_are_too_large_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accel.compaction.planning.GROUP_INDEX_SIZE_BYTES_MAX", 100)
+    assert_nothing_to_do(
+        CompactionSettings(max_objects_per_node=10),
+        "its target is 8; pairs of neighbours that stay: 11 above the limit of its index or its streams together",
+    )
+
+
+def assert_nothing_to_do(settings: CompactionSettings, reason: str) -> None:
     cluster = cluster_of(world := World(), 12)
     world.clock.seconds += 2 * HOUR_SECONDS
-    plan = cluster.plan(CompactionSettings(**choices))
+    plan = cluster.plan(settings)
     assert plan.groups == ()
     assert plan.reasons == (f"node 4, 12 objects: {reason}",)
     assert plan.to_dict()["reasons"] == list(plan.reasons)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from random import Random
-from unittest.mock import ANY
+from unittest.mock import ANY, patch
 
 import pytest
 from hypothesis import given, settings
@@ -72,19 +72,21 @@ def outputs_in(store: ObjectStore, result: MergeResult) -> list[tuple[int | None
     return [(one.stream_id, store.get(LAYOUT.object_key(one.object_id)).body) for one in result.outputs]
 
 
+SIZES = st.sampled_from([1, 60, 200, 16 * MEBIBYTE])
+
+
 def narrow_settings() -> st.SearchStrategy[MergeSettings]:
-    sizes = st.sampled_from([1, 60, 200, 16 * MEBIBYTE])
-    return st.builds(MergeSettings, sizes, sizes, sizes, st.integers(1, 3))
+    return st.builds(MergeSettings, SIZES, SIZES, st.integers(1, 3))
 
 
-@given(merge_groups(), merge_limits(), narrow_settings(), st.booleans())
+@given(merge_groups(), merge_limits(), narrow_settings(), SIZES, st.booleans())
 @settings(max_examples=examples(60))
 def test_the_outputs_are_those_of_a_merge_row_by_row_whatever_the_bands_and_parts(
-    group: MergeGroup, limits: MergeLimits, merging: MergeSettings, knows_sizes: bool
+    group: MergeGroup, limits: MergeLimits, merging: MergeSettings, sending_size_bytes: int, knows_sizes: bool
 ) -> None:
     store = MemoryStore()
     refs = put_group(store, group, knows_sizes=knows_sizes)
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(2) as pool, patch("loaders.merge.transfer.SENDING_SIZE_BYTES", sending_size_bytes):
         result = merge(store, group, refs, pool, merging, limits)
     expected = naive_merge(group, limits)
     assert outputs_in(store, result) == [(one.stream_id, one.data) for one in expected]
