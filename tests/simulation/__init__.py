@@ -2,7 +2,7 @@
 
 scheduler, blocking   who goes next, in simulated time; locks and threads of the code under test, as tasks see them
 world, machine_store  the bucket, its machines with their clocks, and what goes wrong with their requests
-actors, collectors, undoers, lookups, importers     those of the catalog
+actors, collectors, undoers, lookups    those of the catalog
 histories, streams    those of a stream's history, and of a stream of events
 people, endings       what a person types, and streams that end while a thread writes to them
 damage, transaction_rot, repairs       storage that goes bad, and what an operator does about it

@@ -19,7 +19,6 @@ from tests.simulation.damage import Lies, Outages, Rot, put_back
 from tests.simulation.endings import Ender
 from tests.simulation.hints import HintBuilder
 from tests.simulation.histories import HISTORY_ACTORS, SKEW_SECONDS, History, HistoryActor
-from tests.simulation.importers import Importer
 from tests.simulation.invariants import Invariants
 from tests.simulation.lookups import Looker
 from tests.simulation.moves import Mover
@@ -126,19 +125,7 @@ EVENT_ACTORS: dict[str, Callable[[Machine], Callable[[], None]]] = {
 GARDENERS = ("gardener-0", "gardener-1", "gardener-2")
 """Who creates and deletes streams."""
 
-ACTORS = [*CATALOG_ACTORS, *HISTORY_ACTORS, *GARDENERS, *EVENT_ACTORS, "rot", "outages", "lies", "importer"]
-
-
-def import_first(world: World) -> None:
-    """Where objects lay before there was a list, nobody begins before they are imported."""
-    if world.choices.has_import and CATALOG in world.choices.rooms and "importer" not in world.plan.without:
-        machine = Machine(world, "importer")
-        importer = Importer(machine)
-        body = lives(machine, importer.live, dies=0.5, is_over=lambda: importer.is_done)
-        world.scheduler.spawn(machine.name, body)
-        world.lying.is_lying = world.choices.has_lies and world.plan.faults
-        world.scheduler.run_until_done(machine.name, STEPS_MAX)
-        world.lying.is_lying = False
+ACTORS = [*CATALOG_ACTORS, *HISTORY_ACTORS, *GARDENERS, *EVENT_ACTORS, "rot", "outages", "lies"]
 
 
 def spawn_actors(world: World, faulty: Faulty) -> None:
@@ -258,7 +245,6 @@ def simulate(seed: int, steps: int, plan: Plan = WHOLE, faulty: Faulty = NONE) -
     worth = patch.object(search, "ROOT_WORTH_OBJECTS", HINTS_WORTH_OBJECTS)
     with without_logs(), simulated(world.scheduler), worth, world.choices.applied():
         try:
-            import_first(world)
             world.history = History(world, Random(f"{seed}/history"))
             if EVENTS in world.choices.rooms:
                 world.shared = SharedStream(world)

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.counting import ROOT
 from tests.examples import examples
 from tests.simulation import blocking
 from tests.simulation.planted import DEFECTS, Planted
@@ -99,24 +100,13 @@ def test_a_mistake_that_is_planted_is_found(name: str) -> None:
         find(defect)
 
 
-def test_a_seed_makes_the_same_run_in_every_process() -> None:
-    program = "from tests.simulation.runs import simulate; print(simulate(3, 300).trace)"
-    told = [
-        subprocess.run(  # noqa: S603 - our own words
-            [sys.executable, "-c", program],
-            cwd=Path(__file__).parent.parent.parent,
-            env={**os.environ, "PYTHONHASHSEED": str(number)},
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout.strip()
-        for number in (1, 2)
-    ]
-    assert told == [simulate(3, 300).trace] * 2
-
-
-def test_another_seed_makes_another_run() -> None:
-    assert simulate(3, 100).trace != simulate(4, 100).trace
+def test_a_seed_makes_the_same_run_in_every_process_and_another_one_another_run() -> None:
+    program = "from tests.simulation.runs import simulate; print(simulate(3, 150).trace)"
+    environment = {**os.environ, "PYTHONHASHSEED": "1"}
+    ran = subprocess.run(  # noqa: S603 - our own words
+        [sys.executable, "-c", program], cwd=ROOT, env=environment, check=True, capture_output=True, text=True
+    )
+    assert ran.stdout.strip() == simulate(3, 150).trace != simulate(4, 150).trace
 
 
 def test_a_failure_prints_the_command_that_repeats_it_without_what_it_does_not_need() -> None:

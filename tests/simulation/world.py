@@ -124,7 +124,6 @@ class Choices:
         has_outages: whether the store is away, slow or busy now and then.
         has_lies: whether the store lies now and then (`LyingStore`).
         has_wrong_clocks: whether the clocks of processes are off by up to a year; the store's is right.
-        has_import: whether the catalog begins with objects that lay there before.
         rooms: whose actors there are: those of the catalog, of a history, or of both.
         ids_ahead: ids that a node's writer keeps prepared.
         stream_objects_in_list_max: objects of one stream that wait in a list.
@@ -135,7 +134,6 @@ class Choices:
     settings: CatalogSettings
     fault_factor: float
     listing_lag_seconds: float
-    has_import: bool
     has_damage: bool
     rooms: frozenset[str]
     has_outages: bool
@@ -165,13 +163,13 @@ class Choices:
         )
         bounds = random.choice([0, 2, 4]), random.choice([1, 3, 8]), random.choice([1, 3, 5])
         lag = random.choice([0.0, 0.0, 3.0])
-        factor, has_import = random.choice([0.1, 0.5, 2.0]), random.random() < 0.25
+        factor, _ = random.choice([0.1, 0.5, 2.0]), random.random()  # the second is for seeds to stay what they are
         rooms = random.choice(
             [{CATALOG}, {CATALOG}, {HISTORY}, {EVENTS}, {CATALOG, EVENTS}, {CATALOG, HISTORY, EVENTS}]
         )
         has_damage, has_outages = random.random() < 0.25, random.random() < 0.25
         has_wrong_clocks, has_lies = random.random() < 0.4, random.random() < 0.25
-        storage = (lag, has_import, has_damage, frozenset(rooms), has_outages, has_wrong_clocks, has_lies)
+        storage = (lag, has_damage, frozenset(rooms), has_outages, has_wrong_clocks, has_lies)
         return cls(record, settings, factor, *storage, *bounds)
 
     @contextmanager
