@@ -80,6 +80,11 @@ class Decoder:
     is_text: bool = False
 
 
+def of(function: Any) -> str:
+    """A function as it is registered: "module:qualified name"."""
+    return f"{function.__module__}:{function.__qualname__}"
+
+
 def judge(decoder: Decoder, data: bytes, expected: AbstractSet[object] = frozenset()) -> Verdict:
     """Read an input.
 

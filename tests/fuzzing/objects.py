@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -49,7 +50,7 @@ from loaders.format import (
 )
 from range_index.segment_times import TimeRecords
 from tests.builders import write_set_object
-from tests.fuzzing.judging import Decoder
+from tests.fuzzing.judging import Decoder, of
 
 OBJECTS = Path(__file__).parents[1] / "data" / "stream_set_objects"
 KEY = "an object"
@@ -273,58 +274,38 @@ def _read_filter(data: bytes) -> tuple[StreamFilter, bool]:
     return found, 7 in found
 
 
+def _decoder(name: str, function: Callable[..., object] | None, read: Any, seeds: Any, **more: Any) -> Decoder:
+    """One that is registered for a function, whose errors are ours unless it says others."""
+    return Decoder(name, () if function is None else (of(function),), read, seeds, more.pop("errors", OURS), **more)
+
+
 def decoders() -> list[Decoder]:
     """All of them."""
-    format_, events = "loaders.format", "accel.streams.rules.events"
+    transaction = {"write": encode_transaction, "seal": _seal_transaction, "is_checked": True}
+    values = {"errors": (ValueError,)}
     return [
-        Decoder("footer", (f"{format_}.index:decode_footer",), _read_footer, _footers, OURS, write=_write_footer),
-        Decoder("tail", (f"{format_}.index:open_tail",), _read_tail, _wholes, OURS, write=_write_tail),
-        Decoder("cut-tail", (), _read_cut_tail, _cut_tails, OURS),
-        Decoder("committed-tail", (), _read_committed, _committed, OURS),
-        Decoder(
-            "index",
-            (f"{format_}.index:decode_block_index",),
-            _read_index,
-            _indexes,
-            OURS,
-            write=lambda value: value[0].data,
+        _decoder("footer", decode_footer, _read_footer, _footers, write=_write_footer),
+        _decoder("tail", open_tail, _read_tail, _wholes, write=_write_tail),
+        _decoder("cut-tail", None, _read_cut_tail, _cut_tails),
+        _decoder("committed-tail", None, _read_committed, _committed),
+        _decoder("index", decode_block_index, _read_index, _indexes, write=lambda value: value[0].data),
+        _decoder("block", decode_block_bytes, _read_block, _blocks, write=_write_block),
+        _decoder("block-columns", decode_block_columns, _read_block_columns, _blocks),
+        _decoder("composite", decode_composite, _read_composite, _composites, write=_write_composite),
+        _decoder("events", decode_events, _read_events, _event_lists),
+        _decoder("event-columns", decode_columns, _read_event_columns, _event_lists),
+        _decoder(
+            "transaction", decode_transaction, lambda data: decode_transaction(data, KEY), _transactions, **transaction
         ),
-        Decoder("block", (f"{format_}.records:decode_block_bytes",), _read_block, _blocks, OURS, write=_write_block),
-        Decoder("block-columns", (f"{format_}.records:decode_block_columns",), _read_block_columns, _blocks, OURS),
-        Decoder(
-            "composite",
-            (f"{format_}.index:decode_composite",),
-            _read_composite,
-            _composites,
-            OURS,
-            write=_write_composite,
-        ),
-        Decoder("events", (f"{events}:decode_events",), _read_events, _event_lists, OURS),
-        Decoder("event-columns", (f"{events}:decode_columns",), _read_event_columns, _event_lists, OURS),
-        Decoder(
-            "transaction",
-            ("accel.streams.rules.transaction_data:decode_transaction",),
-            lambda data: decode_transaction(data, KEY),
-            _transactions,
-            OURS,
-            write=encode_transaction,
-            seal=_seal_transaction,
-            is_checked=True,
-        ),
-        Decoder(
+        _decoder(
             "time-records",
-            ("range_index.segment_times:TimeRecords.decode",),
+            TimeRecords.decode,
             _read_times,
             _time_records,
-            (ValueError,),
-            write=lambda value: value[0].encode(),
+            write=lambda each: each[0].encode(),
+            **values,
         ),
-        Decoder(
-            "filter",
-            ("bloom.stream_filter:StreamFilter.from_bytes",),
-            _read_filter,
-            _filters,
-            (ValueError,),
-            write=lambda value: value[0].to_bytes(),
+        _decoder(
+            "filter", StreamFilter.from_bytes, _read_filter, _filters, write=lambda each: each[0].to_bytes(), **values
         ),
     ]

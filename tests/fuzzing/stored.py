@@ -20,6 +20,7 @@ import zstandard
 from accel.catalog import records
 from accel.errors import AccelError
 from accel.history import records as codecs
+from accel.history.columns import unpack_keys, unpack_map, unpack_set
 from accel.streams.groups import READER_GROUP
 from accel.streams.shared.forwarding import AppendReply, AppendRequest, CarryOutRequest, Status
 from accel.streams.shared.owners import OWNER, Owner
@@ -28,14 +29,14 @@ from accel.streams.writer_numbers import NUMBER_TABLE, Held, NumberTable
 from loaders.errors import FormatTooNew
 from loaders.hints import HintProblem, decode_pack_root, decode_snapshot_root
 from loaders.hints.packs import PACK_ROOT_FORM, decode_pack_span, plan_pack_reads
-from loaders.hints.roots import HintTrouble, seal_root
+from loaders.hints.roots import HintTrouble, open_root, seal_root
 from loaders.hints.snapshots import SNAPSHOT_ROOT_FORM, decode_entries, plan_entries
 from loaders.hints.sorted_entries import decode_group, encode_group
 from loaders.tables import FORMAT_FORM, FormatRecord, FormRegistry, RecordForm
 from loaders.tables.columns import MAGIC, pack_columns, unpack_any, unpack_arrays, unpack_columns
 from loaders.tables.conditional_write import Stored, decode_stored, encode_stored
 from loaders.versions import Version
-from tests.fuzzing.judging import Decoder
+from tests.fuzzing.judging import Decoder, of
 from tests.fuzzing.mutations import damaged_columns, damaged_fields
 from tests.loaders.hints.builders import NAMESPACE, NODE, columns_of
 
@@ -144,12 +145,8 @@ def _record_decoder(name: str) -> Decoder:
 
 REGISTRY = registry()
 RECORD_FUNCTIONS = (
-    "loaders.tables.records:RecordForm.decode",
-    "loaders.tables.records:RecordForm.decode_fields",
-    "loaders.tables.records:FormRegistry.decode_any",
-    "accel.history.columns:unpack_keys",
-    "accel.history.columns:unpack_map",
-    "accel.history.columns:unpack_set",
+    *map(of, (RecordForm.decode, RecordForm.decode_fields, FormRegistry.decode_any)),
+    *map(of, (unpack_keys, unpack_map, unpack_set)),
 )
 
 
@@ -212,14 +209,12 @@ def _change_root(form: RecordForm[Any], rng: Random, data: bytes) -> bytes:
     return seal_root(change_record(form, rng, data[16:]))
 
 
-def _root_decoder(
-    name: str, function: str, read: Callable[..., Any], form: RecordForm[Any], seeds: tuple[str, ...]
-) -> Decoder:
+def _root_decoder(name: str, read: Callable[..., Any], form: RecordForm[Any]) -> Decoder:
     return Decoder(
         name,
-        (function, "loaders.hints.roots:open_root"),
+        (of(read), of(open_root)),
         lambda data: read(data, namespace=NAMESPACE, node_id=NODE),
-        lambda: {each: _hint(f"{each}.bin") for each in seeds},
+        lambda: {f"{name}-1": _hint(f"{name}-1.bin")},
         HINT_ERRORS,
         write=lambda root: root.encode(),
         seal=_seal_root,
@@ -298,64 +293,34 @@ def _wire_decoder(name: str) -> Decoder:
 
 def decoders() -> list[Decoder]:
     """All of them."""
-    columns, snapshots = "loaders.tables.columns", "loaders.hints.snapshots"
+    packed: dict[str, Any] = {"change": damaged_columns, "declared_bytes": declared_bytes}
+    columns: dict[str, Any] = {"write": pack_columns, **packed}
+    envelope: dict[str, Any] = {"seal": _seal_envelope, "is_checked": True}
     return [
         *map(_record_decoder, sorted(FORMS)),
         Decoder(
             "envelope",
-            ("loaders.tables.conditional_write:decode_stored",),
+            (of(decode_stored),),
             lambda data: decode_stored(data, PLACE, etag="etag", where="key"),
             _envelopes,
             OURS,
             write=lambda stored: encode_stored(stored, PLACE),
-            seal=_seal_envelope,
-            is_checked=True,
+            **envelope,
         ),
-        Decoder(
-            "columns",
-            (f"{columns}:unpack_columns", f"{columns}:unpack_arrays"),
-            _read_columns,
-            _columns,
-            OURS,
-            write=pack_columns,
-            change=damaged_columns,
-            declared_bytes=declared_bytes,
-        ),
-        Decoder(
-            "any-columns",
-            (f"{columns}:unpack_any",),
-            lambda data: unpack_any(data, "key"),
-            _columns,
-            OURS,
-            write=pack_columns,
-            change=damaged_columns,
-            declared_bytes=declared_bytes,
-        ),
-        _root_decoder(
-            "pack-root", "loaders.hints.packs:decode_pack_root", decode_pack_root, PACK_ROOT_FORM, ("pack-root-1",)
-        ),
-        _root_decoder(
-            "snapshot-root",
-            f"{snapshots}:decode_snapshot_root",
-            decode_snapshot_root,
-            SNAPSHOT_ROOT_FORM,
-            ("snapshot-root-1",),
-        ),
-        Decoder(
-            "pack-span", ("loaders.hints.packs:decode_pack_span",), _read_span, _spans, HINT_ERRORS, is_checked=True
-        ),
-        Decoder(
-            "snapshot-entries", (f"{snapshots}:decode_entries",), _read_entries, _entries, HINT_ERRORS, is_checked=True
-        ),
+        Decoder("columns", (of(unpack_columns), of(unpack_arrays)), _read_columns, _columns, OURS, **columns),
+        Decoder("any-columns", (of(unpack_any),), lambda data: unpack_any(data, "key"), _columns, OURS, **columns),
+        _root_decoder("pack-root", decode_pack_root, PACK_ROOT_FORM),
+        _root_decoder("snapshot-root", decode_snapshot_root, SNAPSHOT_ROOT_FORM),
+        Decoder("pack-span", (of(decode_pack_span),), _read_span, _spans, HINT_ERRORS, is_checked=True),
+        Decoder("snapshot-entries", (of(decode_entries),), _read_entries, _entries, HINT_ERRORS, is_checked=True),
         Decoder(
             "entry-group",
-            ("loaders.hints.sorted_entries:decode_group",),
+            (of(decode_group),),
             _read_group,
             lambda: {"twenty": encode_group(columns_of(ENTRIES))},
             (ValueError, FormatTooNew),
             write=encode_group,
-            change=damaged_columns,
-            declared_bytes=declared_bytes,
+            **packed,
         ),
         *map(_wire_decoder, WIRE),
     ]

@@ -36,7 +36,7 @@ from loaders.layout import HintKind, ObjectLayout
 from loaders.store import file, open_store
 from loaders.store.base import parse_content_range
 from loaders.store.file import FileStore
-from tests.fuzzing.judging import Decoder
+from tests.fuzzing.judging import Decoder, of
 
 TEXT_ERRORS = (ValueError,)
 NAMESPACE = "_kafka_test"
@@ -147,11 +147,6 @@ def _seal_swaps(data: bytes) -> bytes:
         return msgspec.json.encode(document)
     except (msgspec.MsgspecError, TypeError, KeyError, RecursionError, OverflowError, ValueError):
         return data
-
-
-def of(function: Any) -> str:
-    """A function as registered: "module:qualified name"."""
-    return f"{function.__module__}:{function.__qualname__}"
 
 
 def _json(name: str, functions: Iterable[Any], read: Any, seeds: Any, errors: Any, **more: Any) -> Decoder:

@@ -219,12 +219,6 @@ def _verify_damaged(world: World, catalog: ObjectCatalog, lost: list[Lost]) -> N
 def _put_back(disaster: Disaster, catalog: ObjectCatalog, lost: list[Lost]) -> None:
     report = put_back(catalog, disaster.copy, is_dry_run=False)
     done = {each.key for each in report.found if each.outcome is PutBackOutcome.PUT_BACK}
-    refused = [each.key for each in report.found if each.outcome is PutBackOutcome.REFUSED]
-    if refused:  # of an import, without a mark: what lies there may be another system's, so a person moves it away
-        for key in refused:
-            disaster.world.memory.delete(key)
-        report = put_back(catalog, disaster.copy, is_dry_run=False)
-        done |= {each.key for each in report.found if each.outcome is PutBackOutcome.PUT_BACK}
     if done != {each.key for each in lost}:
         raise Violation(f"expected that {[each.key for each in lost]} are put back, found {report}")
     disaster.world.count("objects put back", len(done))
