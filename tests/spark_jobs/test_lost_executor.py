@@ -22,7 +22,8 @@ PROGRAM_SECONDS = 240
 @pytest.mark.skipif(
     examples(1000) < 1000, reason="three JVMs for a minute: `make soak-tests` runs it, or ACCEL_TEST_EXAMPLES_FACTOR=1"
 )
-def test_a_lost_executor_and_tasks_that_run_twice_lose_nothing(bucket: StoreSpec) -> None:
+def test_a_lost_executor_and_tasks_that_run_twice_lose_nothing(bucket_on_s3: StoreSpec) -> None:
+    bucket = bucket_on_s3
     store = bucket.open()
     make_catalog(store)
     objects: list[Spans] = [

@@ -12,11 +12,11 @@ import pytest
 
 from spark_jobs import submit
 from spark_jobs.session import find_java_home
-from tests.accel.cli.worlds import run
 from tests.docs.pages import ROOT
 
 
-def test_spark_submit_runs_the_command_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("program", ["python", "spark-submit"])
+def test_the_script_runs_the_command_line(program: str, tmp_path: Path) -> None:
     home = find_java_home(os.environ)
     environment = {
         **os.environ,
@@ -25,18 +25,10 @@ def test_spark_submit_runs_the_command_line(tmp_path: Path) -> None:
         "PYTHONPATH": str(ROOT),
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
-    program = Path(pyspark.__file__).parent / "bin" / "spark-submit"
-    command = [str(program), "--master", "local[1]", submit.__file__, "compact", "--help"]
+    spark_submit = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[1]"]
+    command = [*(spark_submit if program == "spark-submit" else [sys.executable]), submit.__file__, "compact", "--help"]
     done = subprocess.run(  # noqa: S603 - Spark's own
         command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=False
     )
     assert done.returncode == 0, done.stderr
     assert "Usage: accel catalog compact" in done.stdout
-
-
-@pytest.mark.parametrize("command", ["compact", "build-hints", "verify", "gc", "run-all"])
-def test_each_job_explains_itself(command: str) -> None:
-    result = run("catalog", command, "--help")
-    assert result.exit_code == 0
-    assert "--master" in result.stdout
-    assert "Examples:" in result.stdout

@@ -91,7 +91,12 @@ def records_crc(store: ObjectStore, image: MetadataImage) -> dict[int, int]:
     return found
 
 
+def address(bucket: StoreSpec) -> tuple[str, ...]:
+    """The options of a command that say where a store is."""
+    settings = bucket.settings
+    return ("--endpoint-url", settings.endpoint_url, "--region", "us-east-1") if settings.endpoint_url else ()
+
+
 def job(bucket: StoreSpec, *arguments: str) -> Result:
     """Run a job by the command line, in the session that is there."""
-    endpoint = ("--endpoint-url", str(bucket.settings.endpoint_url), "--region", "us-east-1")
-    return run("catalog", arguments[0], bucket.url, "--spark", *arguments[1:], *endpoint)
+    return run("catalog", arguments[0], bucket.url, "--spark", *arguments[1:], *address(bucket))

@@ -19,6 +19,7 @@ from tests.accel.cli.worlds import World, run
 COMMANDS = (
     *(("get-objects",), ("explain",), ("read",), ("object", "inspect"), ("object", "verify"), ("demo",)),
     *(("catalog", "init"), ("catalog", "status"), ("table",)),
+    *(("catalog", job) for job in ("compact", "build-hints", "verify", "gc", "run-all")),
 )
 
 
