@@ -2,5 +2,5 @@
 
 One folder a command group. A command computes a result and hands it to an `Output` of `accel.rendering`, which is the
 only place that prints: text for people or JSON for programs on stdout, everything else on stderr. `main.py` puts the
-groups together and finds commands of other packages; `options.py` has the options that commands share.
+groups together; `options.py` has the options that commands share.
 """

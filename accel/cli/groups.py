@@ -63,13 +63,9 @@ def key_of(option: click.Option) -> str:
 
 
 def defaults_of(config: ValuesByCommand, words: tuple[str, ...], command: click.Command) -> dict[str, Any]:
-    """A file's values for a command, as click's ``default_map``; for groups of other packages, with all subcommands."""
+    """A file's values for a command, as click's ``default_map``."""
     values = config.values_for(words)
-    found = {str(each.name): values[key_of(each)] for each in options_of(command) if key_of(each) in values}
-    if isinstance(command, click.Group) and not isinstance(command, CommandGroup):
-        for name, below in command.commands.items():
-            found[name] = defaults_of(config, (*words, name), below)
-    return found
+    return {str(each.name): values[key_of(each)] for each in options_of(command) if key_of(each) in values}
 
 
 def words_of(ctx: click.Context) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The command `accel`: its groups, the commands of other packages, and how errors are printed.
+"""The command `accel`: its groups, and how errors are printed.
 
 Exit codes, the same for every command:
 
@@ -11,25 +11,16 @@ Exit codes, the same for every command:
     | 4    | a job did part of its work, and could not do the rest          |
     | 130  | Ctrl-C ended it (128 + 2)                                      |
     | 143  | SIGTERM ended it (128 + 15); 129: the end of its terminal      |
-
-Another package adds a command with an entry point of the group `accel.commands`, which names a click command:
-
-    [project.entry-points."accel.commands"]
-    mine = "my_package.commands:mine"
-
-A command that cannot be loaded is listed with the reason; the other commands still work.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
 from importlib import metadata
 from itertools import pairwise
-from types import MappingProxyType
 from typing import Any, TextIO
 
 import click
@@ -59,7 +50,7 @@ Credentials, region and endpoint are found as every AWS tool finds them."""
 
 
 class AccelGroup(CommandGroup):
-    """A group that prints Accel's errors in two lines, and finds commands of other packages."""
+    """A group that prints Accel's errors in two lines."""
 
     def __call__(self, *args: Any, **extra: Any) -> Any:
         """Run as the program of this process."""
@@ -75,18 +66,6 @@ class AccelGroup(CommandGroup):
         for stream in (sys.stdout, sys.stderr):
             _never_fail_to_print(stream)
         return super().main(*args, **extra)
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Accel's own commands, and those of other packages."""
-        return sorted({*super().list_commands(ctx), *find_plugins()})
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """A command by name; a command of another package cannot replace one of Accel's."""
-        own = super().get_command(ctx, cmd_name)
-        if own is not None:
-            return own
-        entry_point = find_plugins().get(cmd_name)
-        return None if entry_point is None else load_plugin(entry_point)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse, after the form of errors is known."""
@@ -181,7 +160,7 @@ COMMANDS = {
     "table": LazyCommand("accel.cli.inside:table", "Show the tables of a bucket, the keys of one, or a value."),
     "txn": LazyCommand("accel.cli.inside:transaction_group", "List transactions of a stream, and abort them."),
 }
-"""Accel's own commands; the short help is that of the command."""
+"""The short help is that of the command."""
 
 
 @click.group(
@@ -196,52 +175,3 @@ def main() -> None:
 
 
 main.params.insert(0, config_option())
-
-GROUP = "accel.commands"
-
-
-def find_plugins() -> Mapping[str, metadata.EntryPoint]:
-    """The commands of other packages by name; of two with one name, the first package in alphabetical order is used.
-
-    Python reads the metadata of each installed package for this, and one command needs the result ten times or more:
-    the result is cached until `sys.path` changes.
-    """
-    return _plugins(tuple(sys.path))
-
-
-@lru_cache(maxsize=1)
-def _plugins(path: tuple[str, ...]) -> Mapping[str, metadata.EntryPoint]:
-    del path  # the folders that `metadata` searches
-    plugins: dict[str, metadata.EntryPoint] = {}
-    for entry_point in sorted(metadata.entry_points(group=GROUP), key=_package):
-        plugins.setdefault(entry_point.name, entry_point)
-    return MappingProxyType(plugins)
-
-
-def load_plugin(entry_point: metadata.EntryPoint) -> click.Command:
-    """The command of an entry point, or a replacement that reports why it could not be loaded."""
-    try:
-        command = entry_point.load()
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - another package's error must not stop ours
-        return _broken(entry_point, f"{type(error).__name__}: {error}")
-    if not isinstance(command, click.Command):
-        return _broken(entry_point, f"expected a click command, found {type(command).__name__}")
-    return command
-
-
-def _package(entry_point: metadata.EntryPoint) -> str:
-    return entry_point.dist.name if entry_point.dist is not None else ""
-
-
-def _broken(entry_point: metadata.EntryPoint, reason: str) -> click.Command:
-    def explain() -> None:
-        where = f"{entry_point.value} of package {_package(entry_point)}"
-        raise click.ClickException(f"the command {entry_point.name} ({where}) could not be loaded: {reason}")
-
-    return click.Command(
-        entry_point.name,
-        callback=explain,
-        help=f"Not available: {reason}",
-        short_help=f"(not available: {reason})",
-        context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
-    )

@@ -76,7 +76,6 @@ _REASONS: Mapping[str, tuple[str, ...]] = {
         "accel.cli.main:AccelGroup.parse_args",
         "accel.cli.options:StoreCommand.parse_args",
     ),
-    "loads what an installed package offers": ("accel.cli.main:load_plugin",),
 }
 
 NO_DECODERS: Mapping[str, str] = {name: reason for reason, names in _REASONS.items() for name in names}

@@ -1,4 +1,4 @@
-"""The command as a whole: help, version, how errors look, and commands of other packages."""
+"""The command as a whole: help, version, and how errors look."""
 
 from __future__ import annotations
 
@@ -115,84 +115,6 @@ def test_what_is_missing_for_a_client_is_told(world: World, monkeypatch: pytest.
     assert result.exit_code == 1
     assert "pip install" in result.stderr
     assert "advice: install the extra" in result.stderr
-
-
-@pytest.fixture
-def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An installed package that offers commands: a good one, and some that cannot be had."""
-    (tmp_path / "stranger.py").write_text(
-        "import click\n"
-        "from accel.cli.options import output_options\n"
-        "@click.command(short_help='Say hello.')\n"
-        "@output_options\n"
-        "def hello(output):\n"
-        "    output.note('hello')\n"
-        "no_command = 7\n"
-    )
-    (tmp_path / "stranger_broken.py").write_text("import a_package_that_nobody_has\n")
-    (tmp_path / "stranger_leaving.py").write_text("raise SystemExit(5)\n")
-    info = tmp_path / "stranger-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(
-        "[accel.commands]\n"
-        "hello = stranger:hello\n"
-        "number = stranger:no_command\n"
-        "broken = stranger_broken:command\n"
-        "leaving = stranger_leaving:command\n"
-        "read = stranger:hello\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    return tmp_path
-
-
-@pytest.mark.usefixtures("stranger")
-def test_commands_of_other_packages_are_found() -> None:
-    result = run("hello")
-    assert (result.exit_code, result.stderr) == (0, "hello\n")
-    assert "hello        Say hello." in run("--help").stdout
-
-
-@pytest.mark.usefixtures("stranger")
-def test_a_command_reads_what_is_installed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is the metadata of all packages: to read it ten times took longer than most commands."""
-    groups: list[str] = []
-    entry_points = metadata.entry_points
-
-    def counted(**named: str) -> object:
-        groups.append(named["group"])
-        return entry_points(**named)
-
-    monkeypatch.setattr(metadata, "entry_points", counted)
-    assert run("hello", environment={"ACCEL_STREAM": "orders", "ACCEL_SCOPE": "shop"}).exit_code == 0
-    assert groups == ["accel.commands"]
-
-
-@pytest.mark.usefixtures("stranger")
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("broken", "ModuleNotFoundError: No module named 'a_package_that_nobody_has'"),
-        ("leaving", "SystemExit: 5"),
-        ("number", "expected a click command, found int"),
-    ],
-)
-def test_a_command_that_cannot_be_loaded_says_why_and_disturbs_nobody(name: str, reason: str) -> None:
-    result = run(name, "--whatever", "else")
-    assert result.exit_code == 1
-    assert f"the command {name} (stranger" in result.stderr
-    assert reason in result.stderr
-    assert "package stranger" in result.stderr
-    listed = run("--help")
-    assert listed.exit_code == 0
-    assert f"\n  {name} " in listed.stdout
-    assert "(not available: " in listed.stdout
-    assert json.loads(run(name, "--output", "json").stderr)["type"] == "ClickException"
-
-
-@pytest.mark.usefixtures("stranger")
-def test_nobody_replaces_one_of_our_commands() -> None:
-    assert "record batches" in run("read", "--help").stdout
 
 
 @pytest.mark.parametrize("is_plain", [False, True])
