@@ -23,13 +23,13 @@ LONG: Final[Mapping[str, Sequence[str]]] = {
     "tests/accel/cli/test_shared_folders.py::test_lost_and_found_of_a_volume_is_named_and_stops_no_command": [],
     "tests/accel/cli/test_stream_reads.py::test_who_interrupts_a_read_that_follows_learns_where_to_go_on": ["15"],
     "tests/accel/cli/test_stream_write.py::test_an_interrupted_write_says_how_many_events_are_durable": ["15"],
-    "tests/accel/compaction/test_crashes.py::"
+    "tests/accel/compaction/test_interruptions.py::"
     "test_a_compaction_that_died_before_any_of_its_writes_is_finished_by_the_next_one": ["another plan"],
     "tests/accel/compaction/test_dead_data.py::test_a_deleted_stream_among_live_ones_goes_within_the_promised_days": [
         "objects above half a group"
     ],
     "tests/accel/compaction/test_facts.py::test_a_run_may_be_merged_if_it_has_no_hole_and_keeps_to_the_limits": [],
-    "tests/accel/compaction/test_interleaved.py::test_what_happens_between_two_writes_does_no_harm": [
+    "tests/accel/compaction/test_interruptions.py::test_what_happens_between_two_writes_does_no_harm": [
         "an_upload",
         "a_late_collection",
         "a_trim_and_a_move",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import count
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from accel import ReadAccelerator
 from accel.catalog import CatalogSettings, NodeWriter, ObjectCatalog
@@ -16,6 +16,7 @@ from accel.catalog.records import NodeList
 from accel.catalog.verify import Verification, verify
 from accel.image import StreamObject
 from accel.system import SYSTEM, Components
+from accel.testing import Crash, CrashStore
 from loaders.format import MissingBytes, open_tail
 from loaders.layout import Mark, ObjectLayout
 from loaders.object_ref import ObjectRef, Proof
@@ -234,3 +235,38 @@ class Interrupted(DecoratedStore):
             if self.fitting - 1 == self._number:
                 self._act()
         return send()
+
+
+# Sweeps
+
+
+class HasStore(Protocol):
+    """Something that lies in a store."""
+
+    @property
+    def store(self) -> ObjectStore: ...
+
+
+Made = TypeVar("Made", bound=HasStore)
+
+
+def each_crash(
+    make: Callable[[], Made], act: Callable[[Made, ObjectStore], object], *, writes_min: int = 1
+) -> Iterator[Made]:
+    """What is left if a process dies before its first write, before its second one, ...; in the end it does not die.
+
+    Args:
+        make: makes what the process works on.
+        act: what it does, over a store that ends it.
+        writes_min: how many writes it makes at least.
+    """
+    for number in count():
+        made = make()
+        store = CrashStore(made.store, number)
+        with suppress(Crash):
+            act(made, store)
+        print(f"the process died before write {number}: {store.has_crashed}")  # noqa: T201 - shown if a test fails
+        yield made
+        if not store.has_crashed:
+            assert number >= writes_min
+            return

@@ -140,7 +140,7 @@ AREAS: Final = (
         _tests(
             "accel/compaction",
             "settings facts slices grouping planning stream_slots holes_inside running bad_objects "
-            "dead_data crashes faults",
+            "dead_data interruptions",
         ),
     ),
     Area(

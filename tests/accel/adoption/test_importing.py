@@ -466,8 +466,7 @@ def test_only_so_many_indexes_are_read_at_once() -> None:
 @pytest.mark.parametrize("begin", [False, True])
 def test_a_catalog_in_use_is_left_alone(begin: bool) -> None:
     world = World()
-    with world.open() as catalog, catalog.open_node(4) as writer:
-        writer.open_streams([1])
+    with world.session(1) as (catalog, writer):
         world.upload(writer, {1: (0, 10)})
     world.put(1000, [(1, 10, 20)])
     before = facts(world)
@@ -478,8 +477,8 @@ def test_a_catalog_in_use_is_left_alone(begin: bool) -> None:
 
 def test_a_catalog_whose_streams_were_opened_is_left_alone() -> None:
     world = filled()
-    with world.open() as catalog, catalog.open_node(4) as writer:
-        writer.open_streams([1])
+    with world.session(1):
+        pass
     before = facts(world)
     with pytest.raises(MaintenanceRefused, match="expected no streams, or the"):
         imported(world)

@@ -75,9 +75,7 @@ class _ReadOnly(DecoratedStore):
 
 def test_a_reader_needs_no_right_to_write() -> None:
     world = World()
-    with world.open() as catalog:
-        writer = catalog.open_node(4)
-        writer.open_streams([1])
+    with world.session(1) as (catalog, writer):
         world.upload(writer, {1: (0, 5)})
     store = _ReadOnly(world.memory)
     with world.open(store) as catalog, ReadAccelerator(catalog.images(), store) as accelerator:
@@ -227,9 +225,7 @@ def test_lists_are_read_before_streams() -> None:
 def test_an_image_older_than_the_catalog_allows_is_not_served() -> None:
     world = World()
     faulty = FaultStore(world.memory)
-    with world.open() as catalog:
-        writer = catalog.open_node(4)
-        writer.open_streams([1])
+    with world.session(1) as (catalog, writer):
         world.upload(writer, {1: (0, 5)})
     with world.open(faulty) as catalog, ReadAccelerator(catalog.images(), faulty, system=world.system) as accelerator:
         assert accelerator.get_objects(1, 0, 5).resume_offset == 5

@@ -61,8 +61,7 @@ def opened(world: World) -> Work:
 
 
 def two_uploads(world: World) -> Work:
-    with world.open() as catalog, catalog.open_node(NODE) as writer:
-        writer.open_streams(STREAMS)
+    with world.session(*STREAMS) as (_, writer):
         sources = [world.upload(writer, dict.fromkeys(STREAMS[:4], (start, start + 10))) for start in range(0, 20, 10)]
     return Work(sources, ends=dict.fromkeys(STREAMS[:4], 20) | {5: 0})
 

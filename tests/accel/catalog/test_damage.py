@@ -302,8 +302,7 @@ def test_no_session_begins_a_stream_anew_that_was_acknowledged(key: str, damage:
     world = damaged(key, damage)
     for node_id, owned in OWNED.items():
         try:
-            with world.open() as catalog:
-                writer = catalog.open_node(node_id)
+            with world.session(node_id=node_id) as (_, writer):
                 ends = [writer.end(stream_id) for stream_id in owned]
         except AccelError:
             continue

@@ -25,8 +25,7 @@ class Merging(World):
 
     def __init__(self) -> None:
         super().__init__()
-        with self.open() as catalog, catalog.open_node(4) as writer:
-            writer.open_streams([1])
+        with self.session(1) as (catalog, writer):
             self.sources = writer.prepare(2)
             for at, object_id in enumerate(self.sources):
                 writer.register_stream_object(1, self.put_stream_object(object_id, 1, at, at + 1))

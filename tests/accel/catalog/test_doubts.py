@@ -25,8 +25,7 @@ class TwoNodes(AgingWorld):
     def __init__(self) -> None:
         super().__init__()
         self.old = self.list_bytes()
-        with self.open() as catalog, catalog.open_node(SOUND) as writer:
-            writer.open_streams([11])
+        with self.session(11, node_id=SOUND) as (catalog, writer):
             self.replaced = [self.upload(writer, {11: (at, at + 1)}) for at in range(2)]
             [object_id] = catalog.prepare(SOUND, 1)
             merged, _ = self.put(object_id, [(11, 0, 1), (11, 1, 2)])

@@ -188,8 +188,7 @@ def test_a_second_session_goes_on_where_the_first_is_refused(
 ) -> None:
     first = writers[4]
     ends = {stream_id: first.end(stream_id) for stream_id in OWNED[4]}
-    with world.open() as elsewhere:
-        second = elsewhere.open_node(4)
+    with world.session() as (_, second):
         assert {stream_id: second.end(stream_id) for stream_id in OWNED[4]} == ends
         with pytest.raises(SessionFenced):
             upload(world, first, 0)

@@ -91,8 +91,7 @@ def test_what_facts_exclude_is_never_held(contents: list[tuple[bool, set[int]]],
 
 def test_uploads_compactions_and_undos_write_the_sketches_of_what_they_list() -> None:
     world = World()
-    with world.open() as catalog, catalog.open_node(4) as writer:
-        writer.open_streams([1, 2, 420_000])
+    with world.session(1, 2, 420_000) as (catalog, writer):
         refs = [world.upload(writer, spans) for spans in ({1: (0, 1)}, {1: (1, 2), 2: (0, 1)}, {420_000: (0, 5)})]
         ids = [ref.object_id for ref in refs]
         before = {ids[0]: sketch(1), ids[1]: sketch(1, 2), ids[2]: sketch(420_000)}
@@ -107,8 +106,7 @@ def test_uploads_compactions_and_undos_write_the_sketches_of_what_they_list() ->
 
 def test_an_image_of_a_catalog_excludes_by_its_sketches() -> None:
     world = World()
-    with world.open() as catalog, catalog.open_node(4) as writer:
-        writer.open_streams([1, 2, 3])
+    with world.session(1, 2, 3) as (catalog, writer):
         for spans in ({1: (0, 1), 3: (0, 1)}, {2: (0, 1)}):
             world.upload(writer, spans)
         node = catalog.refresh().nodes[4]
@@ -136,8 +134,7 @@ def test_a_commit_that_does_not_say_what_its_object_holds_leaves_it_unknown() ->
 
 def test_a_commit_with_a_sketch_is_one_conditional_write() -> None:
     world = World()
-    with world.open() as catalog, catalog.open_node(4) as writer:
-        writer.open_streams([1])
+    with world.session(1) as (_, writer):
         [object_id] = writer.prepare()
         ref, ranges = world.put(object_id, [(1, 0, 1)])
         world.store.reset()
@@ -148,8 +145,7 @@ def test_a_commit_with_a_sketch_is_one_conditional_write() -> None:
 
 def test_an_undo_sketches_what_comes_back_anew_also_what_was_uploaded_after_the_version() -> None:
     world = World()
-    with world.open() as catalog, catalog.open_node(4) as writer:
-        writer.open_streams([1, 2])
+    with world.session(1, 2) as (catalog, writer):
         refs = [world.upload(writer, {1: (at, at + 1)}) for at in range(2)]
         _compacted(world, catalog, refs[:1], [(1, 0, 1)])
         late = world.upload(writer, {2: (0, 1)})
@@ -178,8 +174,7 @@ def bare(world: World) -> None:
 
 def test_objects_without_a_sketch_are_sketched_on_request_by_one_write() -> None:
     world = World()
-    with world.open() as catalog, catalog.open_node(4) as writer:
-        writer.open_streams([1, 2])
+    with world.session(1, 2) as (catalog, writer):
         ids = [world.upload(writer, spans).object_id for spans in ({1: (0, 1)}, {1: (1, 2), 2: (0, 1)})]
     bare(world)
     with world.open() as catalog:
@@ -195,8 +190,7 @@ def test_objects_without_a_sketch_are_sketched_on_request_by_one_write() -> None
 
 def test_impossible_numbers_are_replaced() -> None:
     world = World()
-    with world.open() as catalog, catalog.open_node(4) as writer:
-        writer.open_streams([1])
+    with world.session(1) as (catalog, writer):
         object_id = world.upload(writer, {1: (0, 1)}).object_id
         impossible = sketch_rows([(object_id, sketch(1))])
         impossible["form"] = 236
@@ -344,8 +338,7 @@ def test_lookups_answer_the_same_with_all_some_or_no_facts(
     uploads: Uploads, kept: set[int], merged: int, at: int, limit: int
 ) -> None:
     world = World(settings=CatalogSettings(parallel_requests=1, ids_block=64))
-    with world.open() as catalog, catalog.open_node(4) as writer:
-        writer.open_streams([1, 2, 3])
+    with world.session(1, 2, 3) as (catalog, writer):
         contents = list(_uploaded(world, writer, uploads))
         if merged >= 2 and len(contents) >= merged:
             _merge(world, catalog, contents[:merged])

@@ -305,8 +305,7 @@ def test_of_two_refreshes_at_once_each_returns_all_that_was_written_before_it_be
 ) -> None:
     """One thread read an old list and a new shard, the other one the reverse: the later one was dropped."""
     world = World(settings=CatalogSettings(parallel_requests=16, ids_block=64))
-    with world.open() as catalog, catalog.open_node(4) as writer:
-        writer.open_streams([4])
+    with world.session(4) as (_, writer):
         world.upload(writer, {4: (0, 10)})
         is_at_shards, may_read_shards, main = threading.Event(), threading.Event(), threading.get_ident()
         slow: list[threading.Thread] = []

@@ -194,8 +194,7 @@ def test_a_follower_that_is_behind_is_no_loss() -> None:
 
 def test_objects_that_a_collector_may_have_deleted_are_not_looked_for() -> None:
     world = World()
-    with world.open() as catalog, catalog.open_node(4) as writer:
-        writer.open_streams([STREAM])
+    with world.session(STREAM) as (catalog, writer):
         object_ids = [upload(writer) for _ in range(2)]
         catalog.trim({STREAM: 20})
         catalog.commit_compaction(4, catalog.refresh().node(4).refs, None)

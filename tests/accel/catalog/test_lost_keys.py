@@ -69,8 +69,7 @@ def test_ids_are_not_given_out_anew_after_the_counter_was_deleted() -> None:
 
 def test_a_session_that_is_open_gives_no_ids_of_a_counter_that_was_deleted() -> None:
     world = World(settings=SETTINGS)
-    with world.open() as catalog, catalog.open_node(NODE) as writer:
-        writer.open_streams([STREAM])
+    with world.session(STREAM) as (_, writer):
         taken = writer.prepare(3)
         world.store.delete(COUNTER)
         taken += writer.prepare(5)  # the rest of a block that is its own
@@ -131,8 +130,7 @@ def test_a_list_that_was_deleted_is_not_made_anew() -> None:
 def test_one_trace_of_a_node_is_enough(trace: str) -> None:
     world = World(settings=SETTINGS)
     empty_directory = world.store.get(DIRECTORY).body
-    with world.open() as catalog:
-        writer = catalog.open_node(NODE)
+    with world.session() as (_, writer):
         if trace == "ranges":
             writer.open_streams([STREAM])
         if trace == "checkpoint":
@@ -148,8 +146,7 @@ def test_two_first_sessions_at_once_are_no_damage() -> None:
         world = World(settings=SETTINGS)
 
         def other(world: World = world) -> None:
-            with world.open() as catalog, catalog.open_node(9) as writer:
-                writer.open_streams([STREAM])
+            with world.session(STREAM, node_id=9) as (_, writer):
                 world.upload(writer, {STREAM: (0, 10)})
 
         store = Interrupted(world.store, before_call, other)
@@ -261,8 +258,7 @@ def test_a_directory_that_was_deleted_is_not_made_anew() -> None:
 
 def test_a_bucket_that_was_deleted_is_not_made_anew() -> None:
     world = busy()
-    with world.open() as catalog:
-        writer = catalog.open_node(NODE)
+    with world.session() as (catalog, writer):
         for number in range(FORMAT.stream_buckets):
             world.store.delete(f"{TABLES}stream-buckets/{shard_key(number)}")
         before = keys(world)

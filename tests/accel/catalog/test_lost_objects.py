@@ -28,9 +28,8 @@ class Bench:
 
     def __init__(self, lost: int, *, is_checkpointed: bool = True) -> None:
         self.world = World(settings=ONE_AT_A_TIME)
-        self.cluster = Cluster(self.world, self.world.open())
-        for _ in range(UPLOADS):
-            self.cluster.upload(NODE, {1: 1, 2: 2})
+        self.cluster = Cluster(self.world)
+        self.cluster.uploads(UPLOADS, NODE, {1: 1, 2: 2})
         if is_checkpointed:
             self.cluster.writers.pop(NODE).close()
         self.victim = self.cluster.live_ids(NODE)[lost]
@@ -47,7 +46,7 @@ class Bench:
         return build_hints(self.catalog, plan_hints(self.catalog, HintChoice())).is_partial
 
     def collect(self) -> None:
-        self.world.clock.seconds += 5 * DAY_SECONDS
+        self.world.wait(5 * DAY_SECONDS)
         collect(self.catalog, plan_collection(self.catalog))
 
     def problems(self) -> list[Problem]:
@@ -86,8 +85,8 @@ def test_of_neighbours_that_are_lost_each_leaves_the_list_once_both_are_dead() -
 @pytest.mark.parametrize("seed", range(12))
 def test_no_lost_object_with_data_that_is_kept_leaves_the_list(seed: int) -> None:
     rng = Random(seed)
-    world = World(settings=ONE_AT_A_TIME)
-    cluster = Cluster(world, world.open())
+    cluster = Cluster(World(settings=ONE_AT_A_TIME))
+    world = cluster.world
     held: dict[int, dict[int, int]] = {}
     for _ in range(30):
         node = rng.choice([NODE, OTHER])

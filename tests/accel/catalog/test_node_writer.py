@@ -22,9 +22,7 @@ T = TypeVar("T")
 
 def test_an_upload_is_one_conditional_write_whatever_its_number_of_streams() -> None:
     world = World()
-    with world.open() as catalog:
-        writer = catalog.open_node(4)
-        writer.open_streams(range(3000))
+    with world.session(*range(3000)) as (_, writer):
         world.upload(writer, dict.fromkeys(range(3000), (0, 5)))
         [object_id] = writer.prepare()
         ref, ranges = world.put(object_id, [(stream_id, 5, 9) for stream_id in range(3000)])
@@ -35,9 +33,7 @@ def test_an_upload_is_one_conditional_write_whatever_its_number_of_streams() -> 
 
 def test_ids_are_prepared_ahead_by_the_write_of_a_commit() -> None:
     world = World()
-    with world.open() as catalog:
-        writer = catalog.open_node(4)
-        writer.open_streams([1])
+    with world.session(1) as (_, writer):
         world.upload(writer, {1: (0, 1)})
         world.store.reset()
         [object_id] = writer.prepare()
@@ -47,9 +43,7 @@ def test_ids_are_prepared_ahead_by_the_write_of_a_commit() -> None:
 
 def test_ids_that_do_not_last_long_enough_are_not_handed_out() -> None:
     world = World()
-    with world.open() as catalog:
-        writer = catalog.open_node(4)
-        writer.open_streams([1])
+    with world.session(1) as (catalog, writer):
         world.upload(writer, {1: (0, 1)})
         seconds = catalog.format.prepared_seconds + 100
         [object_id] = writer.prepare(deadline_seconds=seconds)
@@ -71,9 +65,7 @@ def test_an_upload_that_does_not_continue_its_streams_is_refused_without_a_write
     spans: dict[int, tuple[int, int]], expected: str
 ) -> None:
     world = World()
-    with world.open() as catalog:
-        writer = catalog.open_node(4)
-        writer.open_streams([1])
+    with world.session(1) as (catalog, writer):
         world.upload(writer, {1: (0, 5)})
         [object_id] = writer.prepare()
         before = catalog.refresh()
@@ -85,9 +77,7 @@ def test_an_upload_that_does_not_continue_its_streams_is_refused_without_a_write
 
 def test_an_object_whose_sizes_are_unknown_is_refused() -> None:
     world = World()
-    with world.open() as catalog:
-        writer = catalog.open_node(4)
-        writer.open_streams([1])
+    with world.session(1) as (_, writer):
         [object_id] = writer.prepare()
         with pytest.raises(CommitRefused, match="its size and index size"):
             writer.commit_upload(ObjectRef(object_id), {1: (0, 1)})
@@ -95,18 +85,13 @@ def test_an_object_whose_sizes_are_unknown_is_refused() -> None:
 
 def test_an_id_that_was_never_prepared_is_refused() -> None:
     world = World()
-    with world.open() as catalog:
-        writer = catalog.open_node(4)
-        writer.open_streams([1])
-        with pytest.raises(CommitRefused, match="prepared"):
-            writer.commit_upload(ObjectRef(999, 100, 36), {1: (0, 1)})
+    with world.session(1) as (_, writer), pytest.raises(CommitRefused, match="prepared"):
+        writer.commit_upload(ObjectRef(999, 100, 36), {1: (0, 1)})
 
 
 def test_an_upload_that_is_committed_twice_is_listed_once() -> None:
     world = World()
-    with world.open() as catalog:
-        writer = catalog.open_node(4)
-        writer.open_streams([1])
+    with world.session(1) as (catalog, writer):
         [object_id] = writer.prepare()
         ref, ranges = world.put(object_id, [(1, 0, 5)])
         writer.commit_upload(ref, ranges)
@@ -118,9 +103,7 @@ def test_an_upload_that_is_committed_twice_is_listed_once() -> None:
 
 def test_a_listed_object_cannot_be_committed_with_other_ranges() -> None:
     world = World()
-    with world.open() as catalog:
-        writer = catalog.open_node(4)
-        writer.open_streams([1])
+    with world.session(1) as (_, writer):
         ref = world.upload(writer, {1: (0, 5)})
         with pytest.raises(CommitRefused, match="listed"):
             writer.commit_upload(ref, {1: (5, 9)})
@@ -153,16 +136,14 @@ def test_a_new_session_knows_where_streams_ended(checkpoint_commits: int) -> Non
         writer.open_streams({1: None, 2: 100, 3: None})
         for number in range(7):
             world.upload(writer, {1: (number, number + 1), 2: (100 + 2 * number, 102 + 2 * number)})
-    with world.open() as catalog:
-        successor = catalog.open_node(4)
+    with world.session() as (catalog, successor):
         assert [successor.end(stream_id) for stream_id in (1, 2, 3, 4)] == [7, 114, 0, None]
         world.upload(successor, {1: (7, 8), 3: (0, 1)})
 
 
 def test_a_checkpoint_spares_a_new_session_the_objects_before_it() -> None:
     world = World()
-    with world.open() as catalog, catalog.open_node(4) as writer:
-        writer.open_streams([1])
+    with world.session(1) as (catalog, writer):
         for number in range(20):
             world.upload(writer, {1: (number, number + 1)})
     with world.open() as catalog:
@@ -173,9 +154,7 @@ def test_a_checkpoint_spares_a_new_session_the_objects_before_it() -> None:
 
 def test_compaction_behind_a_checkpoint_hides_no_end() -> None:
     world = World(settings=CatalogSettings(parallel_requests=4, checkpoint_commits=3))
-    with world.open() as catalog:
-        writer = catalog.open_node(4)
-        writer.open_streams([1])
+    with world.session(1) as (catalog, writer):
         refs = [world.upload(writer, {1: (number, number + 1)}) for number in range(5)]
         [merged] = catalog.prepare(4, 1)
         ref, _ = world.put(merged, [(1, number, number + 1) for number in (1, 2, 3, 4)])
@@ -206,9 +185,7 @@ def test_a_stream_moves_between_nodes_and_back_without_a_gap() -> None:
 
 def test_streams_of_a_dead_owner_are_closed_at_the_tail_of_its_list() -> None:
     world = World()
-    with world.open() as catalog:
-        dead = catalog.open_node(4)
-        dead.open_streams([1, 2])
+    with world.session(1, 2) as (catalog, dead):
         world.upload(dead, {1: (0, 10), 2: (0, 3)})
         assert catalog.close_streams([1]) == {1: 10}
         assert catalog.close_streams([1]) == {1: 10}
@@ -222,9 +199,7 @@ def test_streams_of_a_dead_owner_are_closed_at_the_tail_of_its_list() -> None:
 def test_objects_of_one_stream_come_with_an_upload_and_move_to_their_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("accel.catalog.writer.STREAM_OBJECTS_IN_LIST_MAX", 2)
     world = World()
-    with world.open() as catalog:
-        writer = catalog.open_node(4)
-        writer.open_streams([1, 2])
+    with world.session(1, 2) as (catalog, writer):
         first, second, third = writer.prepare(3)
         ref, ranges = world.put(first, [(2, 0, 4)])
         writer.commit_upload(ref, ranges, stream_objects={1: world.put_stream_object(second, 1, 0, 50)})
@@ -240,9 +215,7 @@ def test_objects_of_one_stream_come_with_an_upload_and_move_to_their_bucket(monk
 
 def test_a_stream_in_two_objects_of_one_upload_is_refused() -> None:
     world = World()
-    with world.open() as catalog:
-        writer = catalog.open_node(4)
-        writer.open_streams([1])
+    with world.session(1) as (_, writer):
         first, second = writer.prepare(2)
         ref, ranges = world.put(first, [(1, 0, 4)])
         with pytest.raises(CommitRefused, match="in two"):
@@ -251,9 +224,7 @@ def test_a_stream_in_two_objects_of_one_upload_is_refused() -> None:
 
 def test_trimming_lets_go_what_lies_below_and_never_more() -> None:
     world = World()
-    with world.open() as catalog:
-        writer = catalog.open_node(4)
-        writer.open_streams([1])
+    with world.session(1) as (catalog, writer):
         world.upload(writer, {1: (0, 10)})
         writer.trim({1: 4})
         writer.trim({1: 2})
@@ -270,10 +241,8 @@ def test_trimming_lets_go_what_lies_below_and_never_more() -> None:
 
 def test_a_second_call_at_the_same_time_is_refused() -> None:
     world = World()
-    with world.open() as catalog:
-        writer = catalog.open_node(4)
-        with writer._turn(), pytest.raises(RuntimeError, match="one call at a time"):
-            writer.prepare()
+    with world.session() as (_, writer), writer._turn(), pytest.raises(RuntimeError, match="one call at a time"):
+        writer.prepare()
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -281,8 +250,8 @@ def test_a_writer_over_a_bad_network_lists_each_range_exactly_once(seed: int) ->
     rng = random.Random(seed)
     chances = {Fault.LOST_REPLY: 0.15, Fault.TIMEOUT: 0.1, Fault.CONFLICT: 0.05, Fault.SERVER_ERROR: 0.05}
     world = World(settings=CatalogSettings(parallel_requests=1))
-    with world.open() as catalog, catalog.open_node(4) as writer:
-        writer.open_streams([1, 2])
+    with world.session(1, 2):
+        pass
     faulty = FaultStore(world.memory, rng=rng, probabilities=chances, operations={"put", "get", "get_if_changed"})
     with _until_it_works(lambda: world.open(faulty)) as catalog:
         writer = _until_it_works(lambda: catalog.open_node(4))
@@ -302,9 +271,7 @@ def test_what_took_the_place_of_a_commit_in_doubt_is_refused_if_that_one_happene
     monkeypatch.setattr("accel.catalog.writer.IDS_AHEAD", 0)
     world = World(settings=CatalogSettings(parallel_requests=1))
     faulty = FaultStore(world.memory)
-    with world.open(faulty) as catalog:
-        writer = catalog.open_node(4)
-        writer.open_streams([1])
+    with world.session(1, store=faulty) as (catalog, writer):
         first, second = writer.prepare(2)
         ref, ranges = world.put(first, [(1, 0, 5)])
         faulty.schedule(None, Fault.LOST_REPLY, *[Fault.TIMEOUT] * 40)

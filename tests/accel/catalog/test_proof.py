@@ -93,8 +93,7 @@ def test_objects_of_another_system_with_ids_of_this_catalog_are_never_deleted(ha
 def imported_world() -> tuple[Shared, list[ObjectRef]]:
     """Two uploads without marks, merged into another object that has one; the rows of the first have checksums."""
     world = Shared()
-    with world.open() as catalog, catalog.open_node(7) as writer:
-        writer.open_streams([5])
+    with world.session(5, node_id=7) as (catalog, writer):
         refs = []
         for at in range(2):
             [object_id] = writer.prepare()

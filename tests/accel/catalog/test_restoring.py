@@ -140,8 +140,7 @@ def test_another_history_of_the_same_length_is_seen() -> None:
     world = Restorable(later=1)
     assert len(world.read_on()) == 4
     world.put_back()
-    with world.open() as catalog:
-        writer = catalog.open_node(4)
+    with world.session() as (_, writer):
         for _ in range(4):
             world.write(writer, STREAM)
     with pytest.raises(CatalogWentBack):
@@ -188,8 +187,7 @@ def test_after_restored_a_writer_that_lived_through_it_is_fenced(more: int) -> N
     world = Restorable(later=1)
     world.put_back()
     world.restored()
-    with world.open() as catalog:
-        other = catalog.open_node(4)
+    with world.session() as (catalog, other):
         for _ in range(more):
             world.write(other, STREAM)
         count = len(catalog.refresh().node(4))
@@ -226,8 +224,7 @@ def test_a_counter_that_is_gone_is_made_above_all_ids() -> None:
 def test_nodes_that_come_later_leave_the_generation() -> None:
     world = Restorable()
     generation = world.restored().generation
-    with world.open() as catalog, catalog.open_node(6) as writer:
-        writer.open_streams([2001])
+    with world.session(2001, node_id=6) as (catalog, writer):
         world.write(writer, 2001)
         assert generation_of(catalog) == generation
 
@@ -283,8 +280,7 @@ def test_ids_that_hints_name_are_passed_over() -> None:
 
 def test_a_directory_that_went_back_names_all_nodes_again() -> None:
     world = Restorable()
-    with world.open() as catalog, catalog.open_node(6) as writer:
-        writer.open_streams([2001])
+    with world.session(2001, node_id=6) as (catalog, writer):
         world.write(writer, 2001)
     directory = "accel/tables/nodes/directory"
     world.memory.put(directory, world.copy[directory])

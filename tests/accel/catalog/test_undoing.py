@@ -29,8 +29,7 @@ class Compacted(World):
 
     def __init__(self) -> None:
         super().__init__()
-        with self.open() as catalog, catalog.open_node(4) as writer:
-            writer.open_streams([1, 2])
+        with self.session(1, 2) as (catalog, writer):
             self.sources = [self.upload(writer, {1: (at, at + 1), 2: (at, at + 1)}) for at in range(3)]
             self.before = contents(catalog)
             self.compact(catalog)

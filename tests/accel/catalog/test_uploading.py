@@ -294,8 +294,7 @@ def test_a_crash_at_any_write_leaves_the_upload_whole_or_not_there() -> None:
             writer.upload({1: [batch(1, 0, 1, b"before")]})
         store = CrashStore(world.store, number)
         try:
-            with world.open(store) as catalog:
-                writer = catalog.open_node(NODE)
+            with world.session(store=store) as (catalog, writer):
                 writer.upload({1: [batch(1, 1, 2, b"during")]})
         except Crash:
             pass

@@ -182,7 +182,7 @@ def test_an_object_that_the_store_does_not_read_costs_only_itself(error: type[St
     assert [len(bench.cluster.live_ids(node)) for node in (NODE, OTHER)] == [3, 2]
     assert bench.hints().row()["covered_objects"] == 4
     retired = sum(len(bench.node_list(node).retired) for node in (NODE, OTHER))
-    bench.world.clock.seconds += 5 * DAY_SECONDS
+    bench.world.wait(5 * DAY_SECONDS)
     deleted = collect(bench.catalog, plan_collection(bench.catalog)).deleted
     assert sum(each.reason is Reason.RETIRED for each in deleted) == retired > 0
     bench.faults.by_key.clear()
@@ -245,8 +245,7 @@ def test_a_damaged_block_is_named_by_verify_once_a_merge_has_found_it() -> None:
 def test_a_damaged_block_that_a_merge_has_found_is_put_back_from_a_copy(has_mark: bool) -> None:
     world = World()
     copy = MemoryStore()
-    with world.open() as catalog, catalog.open_node(NODE) as writer:
-        writer.open_streams([1])
+    with world.session(1) as (catalog, writer):
         refs = [writer.upload({1: [RecordBatch(1, 1, at, 1, b"payload")]}).ref for at in range(5)]
         key = LAYOUT.object_key(refs[2].object_id)
         sound, mark = world.memory.get(key).body, fetch_mark(world.memory, key).mark if has_mark else None
@@ -335,7 +334,7 @@ def test_a_list_remembers_bad_live_objects_and_how_often(
 def test_a_collection_that_is_told_to_stop_returns_what_it_did() -> None:
     bench = Bench()
     bench.compact()
-    bench.world.clock.seconds += 5 * DAY_SECONDS
+    bench.world.wait(5 * DAY_SECONDS)
     plan = plan_collection(bench.catalog)
 
     def stop(done: int) -> None:

@@ -38,7 +38,7 @@ from tests.accel.compaction.world import Cluster, keys_of, records_of
 from tests.accel.streams.writer.world import NAME, ids_of
 from tests.accel.streams.writer.world import World as Streams
 from tests.examples import examples
-from tests.world import DAY_SECONDS, LAYOUT, World
+from tests.world import DAY_SECONDS, LAYOUT
 
 NODE, OTHER = 4, 5
 DAYS_MAX = REWRITE_DAYS + 2
@@ -49,14 +49,14 @@ class Aging:
     """A cluster, and a compaction and a collection each day."""
 
     def __init__(self) -> None:
-        self.world = World()
-        self.cluster = Cluster(self.world, self.world.open())
+        self.cluster = Cluster()
+        self.world = self.cluster.world
 
     def days(self, count: int, choices: Mapping[str, int] | None = None, *, compacts: bool = True) -> None:
         """Let days go by, with what `run-all` does each day."""
         wanted = CompactionSettings(**(choices or {}))  # type: ignore[arg-type]  # whole numbers
         for _ in range(count):
-            self.world.clock.seconds += DAY_SECONDS
+            self.world.wait(DAY_SECONDS)
             with self.world.open() as catalog:
                 if compacts:
                     compact(catalog, plan_compaction(catalog, wanted))
@@ -82,8 +82,7 @@ def aging() -> Aging:
 
 
 def test_objects_of_a_deleted_stream_go_after_the_retention_though_no_compaction_runs(aging: Aging) -> None:
-    for _ in range(40):
-        aging.cluster.upload(NODE, {7: 3})
+    aging.cluster.uploads(40, NODE, {7: 3})
     aging.cluster.upload(NODE, {8: 1})
     aging.delete(7)
     aging.days(1, compacts=False)
@@ -96,8 +95,7 @@ def test_objects_of_a_deleted_stream_go_after_the_retention_though_no_compaction
 
 def test_objects_of_a_stream_that_moved_away_go_once_it_is_trimmed_beyond_what_the_node_wrote(aging: Aging) -> None:
     """Its shard has no record of the first node then."""
-    for _ in range(4):
-        aging.cluster.upload(NODE, {7: 3})
+    aging.cluster.uploads(4, NODE, {7: 3})
     aging.cluster.upload(NODE, {8: 1})
     aging.cluster.upload(OTHER, {7: 3})
     aging.cluster.trim(7, 13)
@@ -115,8 +113,7 @@ def test_a_deleted_stream_among_live_ones_goes_within_the_promised_days(
     aging: Aging, choices: Mapping[str, int]
 ) -> None:
     """Its share of each object is far too small to be worth a rewrite by itself."""
-    for _ in range(20):
-        aging.cluster.upload(NODE, {7: 1, **dict.fromkeys(range(10, 30), 2)})
+    aging.cluster.uploads(20, NODE, {7: 1, **dict.fromkeys(range(10, 30), 2)})
     aging.delete(7)
     aging.days(1, choices)
     assert aging.held(7) > 0
@@ -130,8 +127,7 @@ def test_a_deleted_stream_among_live_ones_goes_within_the_promised_days(
 
 
 def test_what_a_live_stream_was_trimmed_by_goes_likewise_where_it_is_a_large_share(aging: Aging) -> None:
-    for _ in range(6):
-        aging.cluster.upload(NODE, {7: 10, 8: 10})
+    aging.cluster.uploads(6, NODE, {7: 10, 8: 10})
     aging.cluster.trim(7, 40)
     aging.days(DAYS_MAX)
     assert aging.held(7) == 20
@@ -141,8 +137,7 @@ def test_what_a_live_stream_was_trimmed_by_goes_likewise_where_it_is_a_large_sha
 
 
 def test_a_small_share_of_a_live_stream_stays_until_the_object_is_compacted(aging: Aging) -> None:
-    for _ in range(6):
-        aging.cluster.upload(NODE, {7: 1, 8: 20})
+    aging.cluster.uploads(6, NODE, {7: 1, 8: 20})
     aging.cluster.trim(7, 6)
     before = keys_of(aging.world)
     aging.days(REWRITE_DAYS)
@@ -181,7 +176,7 @@ def test_a_list_that_lost_its_objects_otherwise_still_counts_as_damaged(aging: A
 def test_a_retirement_can_be_undone_until_the_objects_are_deleted(aging: Aging) -> None:
     refs = [aging.cluster.upload(NODE, {7 + at % 2: 3}) for at in range(6)]
     aging.delete(7)
-    aging.world.clock.seconds += DAY_SECONDS
+    aging.world.wait(DAY_SECONDS)
     with aging.world.open() as catalog:
         report = collect(catalog, plan_collection(catalog))
         dead = [ref.object_id for ref in refs[::2]]
@@ -198,7 +193,7 @@ def test_a_collection_that_dies_at_any_write_loses_nothing_and_the_next_one_goes
         for at in range(4):
             told.cluster.upload(NODE, {7 + at % 2: 3})
         told.delete(7)
-        told.world.clock.seconds += DAY_SECONDS
+        told.world.wait(DAY_SECONDS)
         return told
 
     number, has_crashed = 0, True
@@ -221,7 +216,7 @@ def test_a_collection_that_dies_at_any_write_loses_nothing_and_the_next_one_goes
 def test_what_another_process_commits_meanwhile_decides(aging: Aging, interrupt: str) -> None:
     refs = [aging.cluster.upload(NODE, {7: 3, **({8: 1} if at > 3 else {})}) for at in range(6)]
     aging.delete(7)
-    aging.world.clock.seconds += DAY_SECONDS
+    aging.world.wait(DAY_SECONDS)
 
     def compacts() -> None:
         with aging.world.open() as catalog:
@@ -284,8 +279,7 @@ def test_compaction_retires_what_nothing_is_needed_of_by_one_write_and_reads_non
 def test_objects_are_merged_by_the_bytes_that_remain_of_them(aging: Aging) -> None:
     """By their sizes no two of them fit a group."""
     cluster = aging.cluster
-    for _ in range(40):
-        cluster.upload(NODE, {7: 40, 8: 1})
+    cluster.uploads(40, NODE, {7: 40, 8: 1})
     cluster.trim(7, 40 * 40)
     before = cluster.live_ids(NODE)
     [node] = cluster.plan(LIMITED).nodes
@@ -314,7 +308,7 @@ def test_from_which_share_on_an_object_is_rewritten_is_a_setting(aging: Aging, s
     aging.cluster.upload(NODE, {7: 1})
     aging.cluster.trim(7, 10)
     for _ in range(DAYS_MAX):
-        aging.world.clock.seconds += DAY_SECONDS
+        aging.world.wait(DAY_SECONDS)
         aging.cluster.compact(CompactionSettings(dead_share=share))
     aging.cluster.collect_later()
     assert aging.held(7) + aging.held(8) == left + 1
@@ -371,7 +365,7 @@ def test_space_is_live_or_dead_then_retired_then_waiting(aging: Aging) -> None:
     listed, own = spaces(aging)
     assert (listed.size_bytes, listed.retired_bytes) == (second.size_bytes, first.size_bytes)
     assert own == Space(0, 0, 0, 0)
-    aging.world.clock.seconds += DAY_SECONDS
+    aging.world.wait(DAY_SECONDS)
     faults = FaultStore(aging.world.memory, operations={"delete_many", "delete"})
     faults.schedule(*[Fault.SERVER_ERROR] * 20)
     with aging.world.open(faults) as catalog, suppress(MaintenanceStopped):

@@ -7,7 +7,7 @@ import pytest
 from accel.compaction import CompactionSettings
 from tests.accel.compaction.world import Cluster, all_of_it
 from tests.builders import batches
-from tests.world import HOUR_SECONDS, World
+from tests.world import HOUR_SECONDS
 
 NODE = 4
 HOLE = 5
@@ -16,12 +16,11 @@ HOLE = 5
 @pytest.fixture
 def cluster() -> Cluster:
     """Five uploads of two streams; offset 5 of stream 1 is missing inside the last object, which ends at 8."""
-    world = World()
-    found = Cluster(world, world.open())
+    found = Cluster()
     for length in (1, 1, 1, 1, 3):
         found.upload(NODE, {1: length, 2: 1})
     last = found.live_ids(NODE)[-1]
-    world.put(last, [(1, 4, 5), (1, 6, 7), (1, 7, 8), (2, 4, 5)])  # as large as before
+    found.world.put(last, [(1, 4, 5), (1, 6, 7), (1, 7, 8), (2, 4, 5)])  # as large as before
     del found.written[1, HOLE]
     [whole] = batches(1, 7, 8)
     found.written[1, 7] = (whole.base_offset, whole.count, whole.payload)
@@ -54,7 +53,7 @@ def test_what_is_dropped_may_hold_the_hole_of_an_object_that_is_rewritten(cluste
     cluster.trim(1, 7)
     holed = cluster.live_ids(NODE)[-1]
     for _ in range(7):
-        cluster.world.clock.seconds += 24 * HOUR_SECONDS
+        cluster.world.wait(24 * HOUR_SECONDS)
         cluster.compact(CompactionSettings())
     assert holed not in cluster.live_ids(NODE)
     cluster.check()
@@ -64,6 +63,6 @@ def test_an_object_whose_hole_would_remain_is_not_rewritten(cluster: Cluster) ->
     cluster.trim(2, 5)
     holed = cluster.live_ids(NODE)[-1]
     for _ in range(7):
-        cluster.world.clock.seconds += 24 * HOUR_SECONDS
+        cluster.world.wait(24 * HOUR_SECONDS)
         cluster.compact(CompactionSettings(dead_share=0.1))
     assert holed in cluster.live_ids(NODE)

@@ -21,16 +21,15 @@ from accel.compaction.grouping import TOO_LARGE
 from accel.errors import MaintenanceRefused
 from accel.testing import Fault, FaultStore
 from tests.accel.compaction.world import Cluster, all_of_it, index_of
-from tests.world import HOUR_SECONDS, LAYOUT, World
+from tests.world import HOUR_SECONDS, LAYOUT
 
 NODE, OTHER = 4, 7
 
 
-def cluster_of(world: World, uploads: int, *, streams: int = 2, store: FaultStore | None = None) -> Cluster:
+def cluster_of(uploads: int, *, streams: int = 2) -> Cluster:
     """A node with so many uploads of a few streams."""
-    cluster = Cluster(world, world.open(store))
-    for _ in range(uploads):
-        cluster.upload(NODE, dict.fromkeys(range(1, streams + 1), 1))
+    cluster = Cluster()
+    cluster.uploads(uploads, NODE, dict.fromkeys(range(1, streams + 1), 1))
     return cluster
 
 
@@ -40,9 +39,9 @@ def spans(group: Group) -> tuple[int, int]:
 
 
 def test_nothing_is_planned_until_there_are_too_many_and_then_down_to_the_target() -> None:
-    cluster = cluster_of(world := World(), 40)
+    cluster = cluster_of(40)
     settings = CompactionSettings(max_objects_per_node=40, min_age_seconds=0)
-    world.clock.seconds += HOUR_SECONDS
+    cluster.world.wait(HOUR_SECONDS)
     assert cluster.plan(settings).groups == ()
     cluster.upload(NODE, {1: 1})
     plan = cluster.plan(settings)
@@ -55,7 +54,7 @@ def test_nothing_is_planned_until_there_are_too_many_and_then_down_to_the_target
 
 
 def test_a_dry_run_says_what_a_run_does() -> None:
-    cluster = cluster_of(World(), 9)
+    cluster = cluster_of(9)
     cluster.trim(1, 5)
     plan = cluster.plan(all_of_it(target_objects=3))
     promised = plan.to_dict()
@@ -75,21 +74,19 @@ def test_a_dry_run_says_what_a_run_does() -> None:
 
 
 def test_planning_opens_each_object_once() -> None:
-    world = World()
-    cluster = cluster_of(world, 12)
+    cluster = cluster_of(12)
     cluster.catalog.refresh()
-    before = world.store.snapshot()
+    before = cluster.world.store.snapshot()
     cluster.plan()
-    asked = world.store.snapshot() - before
+    asked = cluster.world.store.snapshot() - before
     keys = 2 + 4  # directory, list and buckets, and the objects
     assert asked.gets == keys + 12
     assert asked.total.requests == asked.gets
 
 
 def test_young_objects_are_left_alone() -> None:
-    world = World()
-    cluster = cluster_of(world, 4)
-    world.clock.seconds += 2 * HOUR_SECONDS
+    cluster = cluster_of(4)
+    cluster.world.wait(2 * HOUR_SECONDS)
     young = [cluster.upload(NODE, {1: 1}).object_id for _ in range(3)]
     [group] = cluster.plan(all_of_it(min_age_seconds=HOUR_SECONDS)).groups
     assert spans(group) == (0, 4)
@@ -98,7 +95,7 @@ def test_young_objects_are_left_alone() -> None:
 
 
 def test_what_lies_apart_is_never_merged() -> None:
-    cluster = Cluster(world := World(), world.open())
+    cluster = Cluster()
     for node in (NODE, NODE, OTHER, OTHER, NODE, NODE):
         cluster.upload(node, {1: 2, (2 if node == NODE else 3): 1})
     plan = cluster.plan()
@@ -108,7 +105,7 @@ def test_what_lies_apart_is_never_merged() -> None:
 
 
 def test_holes_may_be_merged_by_giving_each_run_an_object_of_its_own() -> None:
-    cluster = Cluster(world := World(), world.open())
+    cluster = Cluster()
     for node in [NODE] * 6 + [OTHER] + [NODE] * 6:
         cluster.upload(node, {1: 1, 2: 1} if node == NODE else {1: 1})
     [group] = cluster.plan(all_of_it(split_holes=True, nodes=frozenset({NODE}))).groups
@@ -119,14 +116,14 @@ def test_holes_may_be_merged_by_giving_each_run_an_object_of_its_own() -> None:
 
 
 def test_a_group_that_would_not_have_fewer_objects_is_left_out() -> None:
-    cluster = cluster_of(World(), 3, streams=4)
+    cluster = cluster_of(3, streams=4)
     plan = cluster.plan(all_of_it(split_size_bytes=1))
     assert plan.groups == ()
     assert [each.reason for each in plan.skipped] == ["3 objects would become 0 of many streams and 4 of one"]
 
 
 def test_a_plan_that_makes_many_objects_of_one_stream_is_refused() -> None:
-    cluster = cluster_of(World(), 7, streams=6)
+    cluster = cluster_of(7, streams=6)
     settings = all_of_it(split_size_bytes=1, max_stream_objects=5)
     with pytest.raises(MaintenanceRefused, match=r"max_stream_objects = 5 .* found 6 from 7 objects"):
         cluster.plan(settings)
@@ -134,35 +131,32 @@ def test_a_plan_that_makes_many_objects_of_one_stream_is_refused() -> None:
 
 
 def test_an_object_that_cannot_be_opened_stays_and_is_named() -> None:
-    world = World()
-    cluster = cluster_of(world, 7)
+    cluster = cluster_of(7)
     missing, corrupt = (cluster.live_ids(NODE)[at] for at in (2, 4))
-    world.memory.delete(LAYOUT.object_key(missing))
-    body = bytearray(world.memory.get(LAYOUT.object_key(corrupt)).body)
+    cluster.world.memory.delete(LAYOUT.object_key(missing))
+    body = bytearray(cluster.world.memory.get(LAYOUT.object_key(corrupt)).body)
     body[-1] ^= 1
-    world.memory.put(LAYOUT.object_key(corrupt), bytes(body))
+    cluster.world.memory.put(LAYOUT.object_key(corrupt), bytes(body))
     plan = cluster.plan()
     assert {spans(each) for each in plan.groups} == {(0, 2), (5, 7)}
     assert [each.object_ids for each in plan.skipped] == [(missing,), (corrupt,)]
 
 
 def test_an_object_that_the_store_does_not_answer_for_once_is_opened_again() -> None:
-    world = World()
-    faults = FaultStore(world.store, operations={"get_range"})
-    cluster = cluster_of(world, 3, store=faults)
+    cluster = cluster_of(3)
+    faults = FaultStore(cluster.store, operations={"get_range"})
     faults.schedule(None, Fault.TIMEOUT)
-    plan = cluster.plan()
+    with cluster.world.open(faults) as catalog:
+        plan = plan_compaction(catalog, all_of_it())
     assert faults.injected.total() == 1
     assert [len(group.sources) for group in plan.groups] == [3]
     assert not plan.skipped
 
 
 def test_no_more_bytes_are_rewritten_than_allowed_and_the_cheapest_go_first() -> None:
-    world = World()
-    cluster = Cluster(world, world.open())
+    cluster = Cluster()
     for node, blocks in ((NODE, 1), (OTHER, 9)):
-        for _ in range(4):
-            cluster.upload(node, {node: blocks})
+        cluster.uploads(4, node, {node: blocks})
     small = cluster.plan(all_of_it(nodes=frozenset({NODE}))).source_bytes
     whole = cluster.plan().source_bytes
     plan = cluster.plan(all_of_it(max_bytes=whole - 1))
@@ -174,10 +168,9 @@ def test_no_more_bytes_are_rewritten_than_allowed_and_the_cheapest_go_first() ->
 
 
 def test_a_budget_is_shared_by_all_nodes() -> None:
-    cluster = Cluster(world := World(), world.open())
+    cluster = Cluster()
     for node in (NODE, OTHER):
-        for _ in range(4):
-            cluster.upload(node, {node: 1})
+        cluster.uploads(4, node, {node: 1})
     settings = all_of_it()
     surveys = survey_catalog(cluster.catalog, settings).nodes
     nodes = tuple(plan_node(cluster.catalog.parts, each, settings) for each in surveys)
@@ -188,51 +181,43 @@ def test_a_budget_is_shared_by_all_nodes() -> None:
 
 
 def test_a_node_whose_writer_is_long_gone_is_compacted_like_any_other() -> None:
-    world = World()
-    with world.open() as catalog:
-        cluster = Cluster(world, catalog)
-        for _ in range(5):
-            cluster.upload(NODE, {1: 1, 2: 1})
-        cluster.move(1, OTHER)
-        cluster.move(2, OTHER)
-    with world.open() as catalog:
-        later = Cluster(world, catalog, owners=cluster.owners, written=cluster.written)
-        later.upload(OTHER, {1: 1})
-        assert later.compact().rewritten_objects == 5
-        assert len(later.live_ids(NODE)) == 1
-        later.check()
+    cluster = cluster_of(5)
+    cluster.move(1, OTHER)
+    cluster.move(2, OTHER)
+    cluster.catalog.close()
+    cluster.catalog, cluster.writers = cluster.world.open(), {}
+    cluster.upload(OTHER, {1: 1})
+    assert cluster.compact().rewritten_objects == 5
+    assert len(cluster.live_ids(NODE)) == 1
+    cluster.check()
 
 
 def test_one_node_at_a_time_can_be_planned_elsewhere() -> None:
-    world = World()
-    cluster = cluster_of(world, 5)
+    cluster = cluster_of(5)
     settings = all_of_it()
     [survey] = survey_catalog(cluster.catalog, settings).nodes
     sent = pickle.loads(pickle.dumps((survey, settings)))  # noqa: S301 - made in the line itself
-    with world.open() as elsewhere:
+    with cluster.world.open() as elsewhere:
         node = pickle.loads(pickle.dumps(plan_node(elsewhere.parts, *sent)))  # noqa: S301 - likewise
     plan = pickle.loads(pickle.dumps(assemble_plan(0, settings, (node,))))  # noqa: S301 - likewise
     assert plan.to_dict()["groups"] == cluster.plan(settings).to_dict()["groups"]
 
 
 def test_indexes_of_a_group_keep_to_their_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World()
-    cluster = cluster_of(world, 8, streams=3)
-    one = index_of(world.memory, cluster.live_ids(NODE)[0]).nbytes
+    cluster = cluster_of(8, streams=3)
+    one = index_of(cluster.world.memory, cluster.live_ids(NODE)[0]).nbytes
     monkeypatch.setattr("accel.compaction.planning.GROUP_INDEX_SIZE_BYTES_MAX", 3 * one)
     plan = cluster.plan(all_of_it())
     assert sorted(len(each.sources) for each in plan.groups) == [2, 3, 3]
 
 
 def test_a_node_that_will_be_above_its_limit_within_an_hour_is_compacted_before() -> None:
-    cluster = cluster_of(world := World(), 50)
+    cluster = cluster_of(50)
     settings = CompactionSettings(max_objects_per_node=60)
-    world.clock.seconds += 2 * HOUR_SECONDS
-    for _ in range(5):
-        cluster.upload(NODE, {1: 1})
+    cluster.world.wait(2 * HOUR_SECONDS)
+    cluster.uploads(5, NODE, {1: 1})
     assert cluster.plan(settings).groups == ()
-    for _ in range(4):
-        cluster.upload(NODE, {1: 1})
+    cluster.uploads(4, NODE, {1: 1})
     assert [node.objects_after <= 48 for node in cluster.plan(settings).nodes] == [True]
 
 
@@ -269,8 +254,8 @@ def test_a_plan_says_that_indexes_are_too_large_together(monkeypatch: pytest.Mon
 
 
 def assert_nothing_to_do(settings: CompactionSettings, reason: str) -> None:
-    cluster = cluster_of(world := World(), 12)
-    world.clock.seconds += 2 * HOUR_SECONDS
+    cluster = cluster_of(12)
+    cluster.world.wait(2 * HOUR_SECONDS)
     plan = cluster.plan(settings)
     assert plan.groups == ()
     assert plan.reasons == (f"node 4, 12 objects: {reason}",)
@@ -281,31 +266,31 @@ def assert_nothing_to_do(settings: CompactionSettings, reason: str) -> None:
 
 
 def test_the_size_of_a_group_that_a_plan_names_leaves_no_node_above_its_target() -> None:
-    cluster = cluster_of(world := World(), 12)
-    world.clock.seconds += 2 * HOUR_SECONDS
+    cluster = cluster_of(12)
+    cluster.world.wait(2 * HOUR_SECONDS)
     cluster.compact(CompactionSettings(max_objects_per_node=10, target_object_size_bytes=ENOUGH_BYTES))
     assert len(cluster.live_ids(NODE)) <= 8
 
 
 def test_a_list_with_holes_says_so() -> None:
-    cluster = Cluster(world := World(), world.open())
+    cluster = Cluster()
     for at in range(24):
         cluster.upload(NODE if at % 2 else OTHER, {1: 1})
-    world.clock.seconds += 2 * HOUR_SECONDS
+    cluster.world.wait(2 * HOUR_SECONDS)
     [reason, _] = cluster.plan(CompactionSettings(max_objects_per_node=10)).reasons
     assert reason.endswith("11 with a hole or a step back between them")
 
 
 def test_a_node_below_its_limits_says_that_its_objects_were_looked_at() -> None:
-    cluster = cluster_of(world := World(), 7)
+    cluster = cluster_of(7)
     cluster.trim(1, 1)
-    world.clock.seconds += 2 * HOUR_SECONDS
+    cluster.world.wait(2 * HOUR_SECONDS)
     [reason] = cluster.plan(CompactionSettings(dead_share=0.9)).reasons
     assert reason.startswith("node 4, 7 objects: it has few enough; 1 of them were looked at")
 
 
 def test_progress_is_told_object_by_object() -> None:
-    cluster = cluster_of(World(), 4)
+    cluster = cluster_of(4)
     told: list[tuple[int, int]] = []
     plan_compaction(cluster.catalog, all_of_it(), progress=lambda done, in_all: told.append((done, in_all)))
     assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]

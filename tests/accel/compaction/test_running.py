@@ -12,7 +12,6 @@ from itertools import accumulate
 
 import pytest
 
-from accel.catalog import ObjectCatalog
 from accel.catalog.compact import CompactionRanges
 from accel.compaction import (
     CompactionPlan,
@@ -31,18 +30,17 @@ from loaders.object_writer import ATTEMPTS_MAX as PUT_ATTEMPTS_MAX
 from loaders.store import CountingStore
 from loaders.store.decorated import WRITES
 from tests.accel.compaction.world import Cluster, all_of_it, keys_of
-from tests.world import World
 
 NODE, OTHER = 4, 7
 SETTINGS = all_of_it(max_sources_per_group=3)
 
 
-def nine_uploads(world: World) -> Cluster:
+@pytest.fixture
+def cluster() -> Cluster:
     """A node with nine uploads: three groups of three."""
-    cluster = Cluster(world, world.open())
-    for _ in range(9):
-        cluster.upload(NODE, {1: 1, 2: 2})
-    return cluster
+    found = Cluster()
+    found.uploads(9, NODE, {1: 1, 2: 2})
+    return found
 
 
 def statuses(report: CompactionReport) -> list[Status]:
@@ -51,14 +49,14 @@ def statuses(report: CompactionReport) -> list[Status]:
 
 
 def test_the_successor_takes_the_lowest_order_id_and_the_oldest_time_of_its_sources() -> None:
-    world = World()
-    cluster = Cluster(world, world.open())
+    cluster = Cluster()
+    world = cluster.world
     for _ in range(4):
         cluster.upload(NODE, {1: 1})
-        world.clock.seconds += 60
-    before = cluster.catalog.refresh_state().lists[NODE].value.live
+        world.wait(60)
+    before = cluster.node_list(NODE).live
     assert not cluster.compact(all_of_it(target_objects=2, nodes=frozenset({NODE}))).is_partial
-    after = cluster.catalog.refresh_state().lists[NODE].value.live
+    after = cluster.node_list(NODE).live
     merged = after[~(after["object_id"][:, None] == before["object_id"]).any(axis=1)]
     sources = before[~(before["object_id"][:, None] == after["object_id"]).any(axis=1)]
     assert len(sources) == 3
@@ -66,39 +64,34 @@ def test_the_successor_takes_the_lowest_order_id_and_the_oldest_time_of_its_sour
         assert merged[name].tolist() == [sources[name].min()]
 
 
-def test_outputs_have_marks_and_an_object_of_another_system_fails_its_group_alone() -> None:
-    world = World()
-    cluster = nine_uploads(world)
+def test_outputs_have_marks_and_an_object_of_another_system_fails_its_group_alone(cluster: Cluster) -> None:
     catalog = cluster.catalog
     plan = cluster.plan(SETTINGS)
     sources = {ref.object_id for group in plan.groups for ref in group.sources}
     layout = catalog.parts.layout
     theirs = layout.object_key(catalog.prepare(NODE, 1)[0] + 1)
-    world.memory.put(theirs, b"theirs")
+    cluster.world.memory.put(theirs, b"theirs")
     report = compact(catalog, plan)
     assert sorted(statuses(report)) == sorted([Status.COMMITTED] * 2 + [Status.FAILED])
     assert [each.reason[:15] for each in report.groups if each.is_failure] == ["NamespaceShared"]
-    assert world.memory.get(theirs).body == b"theirs"
+    assert cluster.world.memory.get(theirs).body == b"theirs"
     outputs = set(catalog.refresh_state().lists[NODE].value.live["object_id"].tolist()) - sources
     assert len(outputs) == 2
     for object_id in outputs:
-        assert layout.is_ours(object_id, world.memory.get(layout.object_key(object_id)).mark)
+        assert layout.is_ours(object_id, cluster.world.memory.get(layout.object_key(object_id)).mark)
 
 
-def test_a_plan_that_is_carried_out_again_finds_all_done_and_merges_nothing() -> None:
-    world = World()
-    cluster = nine_uploads(world)
+def test_a_plan_that_is_carried_out_again_finds_all_done_and_merges_nothing(cluster: Cluster) -> None:
     plan = cluster.plan(SETTINGS)
     assert statuses(compact(cluster.catalog, plan)) == [Status.COMMITTED] * 3
-    before = keys_of(world)
+    before = keys_of(cluster.world)
     report = compact(cluster.catalog, plan)
     assert statuses(report) == [Status.DONE_BEFORE] * 3
     assert (report.is_partial, report.rewritten_objects, report.requests) == (False, 0, 0)
-    assert keys_of(world) == before
+    assert keys_of(cluster.world) == before
 
 
-def test_what_was_left_undone_is_done_by_the_next_run_of_the_same_plan() -> None:
-    cluster = nine_uploads(World())
+def test_what_was_left_undone_is_done_by_the_next_run_of_the_same_plan(cluster: Cluster) -> None:
     plan = cluster.plan(SETTINGS)
 
     def two_of_them(groups: Sequence[Group]) -> Iterator[GroupOutcome]:
@@ -113,9 +106,7 @@ def test_what_was_left_undone_is_done_by_the_next_run_of_the_same_plan() -> None
     cluster.check()
 
 
-def test_a_group_whose_source_is_gone_is_lost_alone_and_its_output_is_discarded() -> None:
-    world = World()
-    cluster = nine_uploads(world)
+def test_a_group_whose_source_is_gone_is_lost_alone_and_its_output_is_discarded(cluster: Cluster) -> None:
     plan = cluster.plan(SETTINGS)
 
     def meanwhile(groups: Sequence[Group]) -> Iterator[GroupOutcome]:
@@ -134,25 +125,21 @@ def test_a_group_whose_source_is_gone_is_lost_alone_and_its_output_is_discarded(
     assert (report.is_partial, report.failed_groups) == (False, 0), "what another run took is no failure of this one"
     assert report.lost_groups == statuses(report).count(Status.LOST)
     cluster.check()
-    retired = cluster.catalog.refresh_state().lists[NODE].value.retired
-    assert len(keys_of(world)) == len(cluster.listed_keys()) + len(retired)
+    retired = cluster.node_list(NODE).retired
+    assert len(keys_of(cluster.world)) == len(cluster.listed_keys()) + len(retired)
 
 
-def test_a_group_that_another_run_took_before_costs_nothing() -> None:
-    world = World()
-    cluster = nine_uploads(world)
+def test_a_group_that_another_run_took_before_costs_nothing(cluster: Cluster) -> None:
     plan = cluster.plan(SETTINGS)
     cluster.compact(all_of_it(max_sources_per_group=2))
-    before = keys_of(world)
+    before = keys_of(cluster.world)
     report = compact(cluster.catalog, plan)
     assert set(statuses(report)) == {Status.LOST}
     assert not report.is_partial
-    assert keys_of(world) == before
+    assert keys_of(cluster.world) == before
 
 
-def test_of_several_attempts_at_a_group_one_is_committed() -> None:
-    world = World()
-    cluster = nine_uploads(world)
+def test_of_several_attempts_at_a_group_one_is_committed(cluster: Cluster) -> None:
     plan = cluster.plan(SETTINGS)
 
     def twins(groups: Sequence[Group]) -> Iterator[GroupOutcome | GroupFailure]:
@@ -164,16 +151,14 @@ def test_of_several_attempts_at_a_group_one_is_committed() -> None:
     report = compact(cluster.catalog, plan, run=twins)
     assert statuses(report) == [Status.COMMITTED] * 3
     assert (report.failed_tasks, report.failed_groups, report.added_objects) == (3, 0, 3)
-    assert len(keys_of(world)) == 9 + 3
+    assert len(keys_of(cluster.world)) == 9 + 3
     cluster.check()
 
 
-def test_a_group_that_cannot_be_written_fails_alone_and_leaves_nothing() -> None:
-    world = World()
-    faults = FaultStore(world.store, operations={"put"})
-    cluster = nine_uploads(world)
+def test_a_group_that_cannot_be_written_fails_alone_and_leaves_nothing(cluster: Cluster) -> None:
+    faults = FaultStore(cluster.store, operations={"put"})
     plan = cluster.plan(SETTINGS)
-    with world.open(faults) as catalog:
+    with cluster.world.open(faults) as catalog:
 
         def second_one_fails(groups: Sequence[Group]) -> Iterator[GroupOutcome | GroupFailure]:
             for number, group in enumerate(groups):
@@ -188,18 +173,18 @@ def test_a_group_that_cannot_be_written_fails_alone_and_leaves_nothing() -> None
         report = compact(catalog, plan, run=second_one_fails)
     assert statuses(report) == [Status.COMMITTED, Status.FAILED, Status.COMMITTED]
     assert "TIMEOUT" in report.groups[1].reason
-    assert len(keys_of(world)) == 9 + 2
+    assert len(keys_of(cluster.world)) == 9 + 2
     assert len(cluster.live_ids(NODE)) == 5
     assert compact(cluster.catalog, plan).rewritten_objects == 3
     cluster.check()
 
 
-def test_a_source_that_is_deleted_before_it_is_read_is_set_aside_and_its_neighbours_are_merged() -> None:
-    world = World()
-    cluster = nine_uploads(world)
+def test_a_source_that_is_deleted_before_it_is_read_is_set_aside_and_the_others_are_merged(
+    cluster: Cluster,
+) -> None:
     plan = cluster.plan(SETTINGS)
     victim = cluster.live_ids(NODE)[4]
-    world.memory.delete(cluster.catalog.parts.layout.object_key(victim))
+    cluster.world.memory.delete(cluster.catalog.parts.layout.object_key(victim))
     report = compact(cluster.catalog, plan)
     assert Counter(statuses(report)) == {Status.COMMITTED: len(report.groups) - 1, Status.SET_ASIDE: 1}
     assert len(report.groups) > 2
@@ -208,14 +193,12 @@ def test_a_source_that_is_deleted_before_it_is_read_is_set_aside_and_its_neighbo
 
 
 @pytest.mark.parametrize("fault", [Fault.LOST_REPLY, Fault.TIMEOUT, Fault.CONFLICT, Fault.SERVER_ERROR])
-def test_a_commit_that_fails_on_the_way_is_repeated(fault: Fault) -> None:
-    world = World()
-    cluster = nine_uploads(world)
+def test_a_commit_that_fails_on_the_way_is_repeated(cluster: Cluster, fault: Fault) -> None:
     outcome = run_group(cluster.catalog, cluster.plan(SETTINGS).groups[0], SETTINGS)
     for failing in range(4):
-        faults = FaultStore(world.store, operations=WRITES)
+        faults = FaultStore(cluster.world.store, operations=WRITES)
         faults.schedule(*[None] * failing, fault)
-        with world.open(faults) as catalog:
+        with cluster.world.open(faults) as catalog:
             try:
                 assert commit_outcome(catalog, outcome) == ""
             except ValueError:  # that write cannot be hit by this fault
@@ -224,12 +207,10 @@ def test_a_commit_that_fails_on_the_way_is_repeated(fault: Fault) -> None:
     cluster.check()
 
 
-def test_a_commit_that_never_comes_through_is_given_up() -> None:
-    world = World()
-    cluster = nine_uploads(world)
+def test_a_commit_that_never_comes_through_is_given_up(cluster: Cluster) -> None:
     outcome = run_group(cluster.catalog, cluster.plan(SETTINGS).groups[0], SETTINGS)
-    faults = FaultStore(world.store, operations={"put"})
-    with world.open(faults) as catalog:
+    faults = FaultStore(cluster.world.store, operations={"put"})
+    with cluster.world.open(faults) as catalog:
         faults.schedule(*[Fault.SLOW_DOWN] * 500)
         why_not = commit_outcome(catalog, outcome)
         faults.clear()
@@ -239,19 +220,16 @@ def test_a_commit_that_never_comes_through_is_given_up() -> None:
     cluster.check()
 
 
-def test_committing_opens_no_object_again() -> None:
-    world = World()
-    cluster = nine_uploads(world)
+def test_committing_opens_no_object_again(cluster: Cluster) -> None:
     outcome = run_group(cluster.catalog, cluster.plan(SETTINGS).groups[0], SETTINGS)
-    store = CountingStore(world.store)
-    with world.open(store) as catalog:
+    store = CountingStore(cluster.world.store)
+    with cluster.world.open(store) as catalog:
         before = store.snapshot()
         assert commit_outcome(catalog, outcome) == ""
         assert "get_range" not in (store.snapshot() - before).by_operation
 
 
-def test_ranges_of_other_objects_are_refused_and_what_they_say_is_checked() -> None:
-    cluster = nine_uploads(World())
+def test_ranges_of_other_objects_are_refused_and_what_they_say_is_checked(cluster: Cluster) -> None:
     outcome = run_group(cluster.catalog, cluster.plan(SETTINGS).groups[0], SETTINGS)
     group = outcome.group
     assert outcome.ranges is not None
@@ -263,8 +241,7 @@ def test_ranges_of_other_objects_are_refused_and_what_they_say_is_checked() -> N
         cluster.catalog.commit_compaction(NODE, group.sources, outcome.added, ranges=wrong)
 
 
-def test_uploads_go_on_while_a_node_is_compacted() -> None:
-    cluster = nine_uploads(World())
+def test_uploads_go_on_while_a_node_is_compacted(cluster: Cluster) -> None:
     plan = cluster.plan(SETTINGS)
 
     def busy(groups: Sequence[Group]) -> Iterator[GroupOutcome]:
@@ -279,8 +256,7 @@ def test_uploads_go_on_while_a_node_is_compacted() -> None:
     cluster.check()
 
 
-def test_streams_may_be_trimmed_between_planning_and_committing() -> None:
-    cluster = nine_uploads(World())
+def test_streams_may_be_trimmed_between_planning_and_committing(cluster: Cluster) -> None:
     plan = cluster.plan(SETTINGS)
     cluster.trim(1, 4)
     assert not compact(cluster.catalog, plan).is_partial
@@ -292,16 +268,13 @@ def test_streams_may_be_trimmed_between_planning_and_committing() -> None:
     assert cluster.live_ids(NODE) == []  # nothing of it is needed any more
 
 
-def test_two_compactions_of_one_node_at_once_do_no_harm() -> None:
-    world = World()
-    cluster = nine_uploads(world)
-    for _ in range(3):
-        cluster.upload(OTHER, {3: 1})
+def test_two_compactions_of_one_node_at_once_do_no_harm(cluster: Cluster) -> None:
+    cluster.uploads(3, OTHER, {3: 1})
     start = threading.Barrier(2)
 
     def one(size: int) -> CompactionReport:
-        with world.open() as catalog:
-            plan = Cluster(world, catalog).plan(all_of_it(max_sources_per_group=size))
+        with cluster.world.open() as catalog:
+            plan = Cluster(cluster.world, catalog).plan(all_of_it(max_sources_per_group=size))
             start.wait()
             return compact(catalog, plan)
 
@@ -310,13 +283,10 @@ def test_two_compactions_of_one_node_at_once_do_no_harm() -> None:
     cluster.check()
     removed = sum(each.rewritten_objects - each.added_objects for each in reports)
     assert len(cluster.live_ids(NODE)) + len(cluster.live_ids(OTHER)) == 12 - removed
-    cluster.collect_later()
-    cluster.check()
-    assert keys_of(world) == cluster.listed_keys()
+    cluster.settle()
 
 
-def test_a_report_is_a_row_and_plain_data() -> None:
-    cluster = nine_uploads(World())
+def test_a_report_is_a_row_and_plain_data(cluster: Cluster) -> None:
     told: list[tuple[int, int]] = []
     plan: CompactionPlan = cluster.plan(SETTINGS)
     report = compact(cluster.catalog, plan, progress=lambda done, in_all: told.append((done, in_all)))
@@ -328,13 +298,11 @@ def test_a_report_is_a_row_and_plain_data() -> None:
     assert [each["status"] for each in json.loads(json.dumps(report.to_dict()))["groups"]] == ["committed"] * 3
 
 
-def test_a_catalog_opened_elsewhere_may_merge_and_this_one_commits() -> None:
-    world = World()
-    cluster = nine_uploads(world)
+def test_a_catalog_opened_elsewhere_may_merge_and_this_one_commits(cluster: Cluster) -> None:
     plan = cluster.plan(SETTINGS)
 
     def elsewhere(groups: Sequence[Group]) -> Iterator[GroupOutcome]:
-        with ObjectCatalog.open(world.store, settings=world.settings, system=world.system) as other:
+        with cluster.world.open() as other:
             yield from (run_group(other, pickle.loads(pickle.dumps(each)), SETTINGS) for each in groups)  # noqa: S301 - made in the line itself
 
     assert statuses(compact(cluster.catalog, plan, run=elsewhere)) == [Status.COMMITTED] * 3

@@ -48,10 +48,8 @@ def short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def cluster_of(uploads: int = UPLOADS) -> Cluster:
-    world = World(settings=ONE_AT_A_TIME)
-    cluster = Cluster(world, world.open())
-    for _ in range(uploads):
-        cluster.upload(NODE, {1: 1, 2: 2})
+    cluster = Cluster(World(settings=ONE_AT_A_TIME))
+    cluster.uploads(uploads, NODE, {1: 1, 2: 2})
     cluster.upload(OTHER, {3: 1})
     cluster.upload(OTHER, {3: 1})
     return cluster

@@ -61,7 +61,7 @@ class Month:
         """Uploads, a compaction after each, and then retention, deletions and a collection."""
         work = 0
         for _ in range(UPLOADS_A_DAY):
-            self.world.clock.seconds += 24 * HOUR_SECONDS / UPLOADS_A_DAY
+            self.world.wait(24 * HOUR_SECONDS / UPLOADS_A_DAY)
             for node in (NODE, *OTHERS):
                 lasting = {10 * node: LENGTH, 10 * node + 1: LENGTH}
                 ref = self.cluster.upload(node, {**lasting, self.passing(node, day): 1})

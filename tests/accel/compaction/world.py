@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 
 from accel.catalog import CatalogSettings, NodeWriter, ObjectCatalog
 from accel.catalog.collect import collect, plan_collection
+from accel.catalog.records import NodeList
 from accel.compaction import CompactionPlan, CompactionReport, CompactionSettings, compact, plan_compaction
 from accel.image import StreamObject
 from loaders.format import BlockIndex, MissingBytes, RecordBatch, decode_block_bytes, open_tail
@@ -36,20 +36,25 @@ def keys_of(world: World) -> set[str]:
     return {each.key for each in world.memory.list("") if LAYOUT.parse_object_key(each.key) is not None}
 
 
-@dataclass
 class Cluster:
     """Nodes that write streams.
 
     Args:
-        world: the bucket.
+        world: the bucket; a new one by default.
         catalog: of that bucket.
     """
 
-    world: World
-    catalog: ObjectCatalog
-    writers: dict[int, NodeWriter] = field(default_factory=dict)
-    owners: dict[int, int] = field(default_factory=dict)
-    written: dict[Offset, Record] = field(default_factory=dict)
+    def __init__(self, world: World | None = None, catalog: ObjectCatalog | None = None) -> None:
+        self.world = world or World()
+        self.catalog = catalog or self.world.open()
+        self.writers: dict[int, NodeWriter] = {}
+        self.owners: dict[int, int] = {}
+        self.written: dict[Offset, Record] = {}
+
+    @property
+    def store(self) -> ObjectStore:
+        """Where it all lies."""
+        return self.world.store
 
     def writer(self, node_id: int) -> NodeWriter:
         """The session of a node."""
@@ -86,6 +91,10 @@ class Cluster:
             self._remember(stream_id, *span)
         return ref
 
+    def uploads(self, count: int, node_id: int, lengths: Mapping[int, int]) -> list[ObjectRef]:
+        """Write so many such objects."""
+        return [self.upload(node_id, lengths) for _ in range(count)]
+
     def trim(self, stream_id: int, offset: int) -> None:
         """Let go what a stream holds below an offset."""
         self.catalog.trim({stream_id: offset})
@@ -102,6 +111,10 @@ class Cluster:
         """What must be found: all that was written, from the first kept offsets on."""
         streams = self.catalog.refresh().streams
         return {(each, at): one for (each, at), one in self.written.items() if at >= streams[each].start_offset}
+
+    def node_list(self, node_id: int) -> NodeList:
+        """A node's list."""
+        return self.catalog.refresh_state().lists[node_id].value
 
     def live_ids(self, node_id: int) -> list[int]:
         """The objects of a node's list."""
@@ -146,8 +159,15 @@ class Cluster:
     def collect_later(self) -> None:
         """Let days go by, and delete what nobody needs any more."""
         for _ in range(2):  # objects that are not needed any more are retired first
-            self.world.clock.seconds += 5 * DAY_SECONDS
+            self.world.wait(5 * DAY_SECONDS)
             collect(self.catalog, plan_collection(self.catalog))
+
+    def settle(self) -> None:
+        """Nothing is lost, now and when all is collected; and then nothing is left that the catalog does not list."""
+        self.check()
+        self.collect_later()
+        self.check()
+        assert keys_of(self.world) == self.listed_keys()
 
     def listed_keys(self) -> set[str]:
         """Keys of all objects that the catalog lists."""
@@ -168,8 +188,7 @@ class Cluster:
 def records_of(store: ObjectStore, object_id: int) -> Iterator[tuple[Offset, Record]]:
     """Each offset that an object really holds, by reading its blocks."""
     body = store.get(LAYOUT.object_key(object_id)).body
-    index = open_tail(body, object_size_bytes=len(body), key=str(object_id))
-    assert not isinstance(index, MissingBytes)
+    index = index_of(store, object_id)
     for row in index:
         block = body[row.position : row.position + row.size_bytes]
         yield from _by_offset(decode_block_bytes(block, row, key=str(object_id), object_size_bytes=len(body)))
