@@ -252,13 +252,16 @@ Made = TypeVar("Made", bound=HasStore)
 
 def each_crash(
     make: Callable[[], Made], act: Callable[[Made, ObjectStore], object], *, writes_min: int = 1
-) -> Iterator[Made]:
-    """What is left if a process dies before its first write, before its second one, ...; in the end it does not die.
+) -> Iterator[tuple[Made, bool]]:
+    """What is left if a process dies before its first write, before its second one, ...; the last one does not die.
 
     Args:
         make: makes what the process works on.
         act: what it does, over a store that ends it.
         writes_min: how many writes it makes at least.
+
+    Yields:
+        What was made, and whether the process has died.
     """
     for number in count():
         made = make()
@@ -266,7 +269,7 @@ def each_crash(
         with suppress(Crash):
             act(made, store)
         print(f"the process died before write {number}: {store.has_crashed}")  # noqa: T201 - shown if a test fails
-        yield made
+        yield made, store.has_crashed
         if not store.has_crashed:
             assert number >= writes_min
             return

@@ -259,22 +259,20 @@ def test_sources_that_are_no_neighbours_any_more_are_refused() -> None:
 
 
 def test_a_crash_before_any_write_changes_nothing_and_the_run_can_be_repeated() -> None:
-    lengths: Lengths = [{1: 2, 2: 1}, {1: 3}, {2: 2}, {1: 1}]
-    store, controller = world(lengths)
-    whole = CrashStore(store, None)
-    controller.run(whole)
-    assert whole.writes
-    for number in range(whole.writes):
-        store, controller = world(lengths)
+    number, has_crashed = 0, True
+    while has_crashed:
+        store, controller = world([{1: 2, 2: 1}, {1: 3}, {2: 2}, {1: 1}])
         before = records(store, controller.image)
-        report = None
+        dying = CrashStore(store, number)
         with contextlib.suppress(Crash):
-            report = controller.run(CrashStore(store, number))
-        assert report is None or report.groups[0].status is SwapStatus.FAILED
+            report = controller.run(dying)
+            assert report.groups[0].status is (SwapStatus.FAILED if dying.has_crashed else SwapStatus.COMMITTED)
         assert records(store, controller.image) == before
         controller.run(store)
         assert len(controller.image.node(NODE)) == 1
         assert records(store, controller.image) == before
+        number, has_crashed = number + 1, dying.has_crashed
+    assert number > 1
 
 
 @pytest.mark.parametrize(("object_id", "expected"), [(2, "which the image lists"), (77, "ObjectExists")])

@@ -32,20 +32,19 @@ from accel.catalog.keys import IMPORT_PROGRESS, NODE_LISTS, parse_node_key
 from accel.catalog.records import NodeList, refs_of
 from accel.catalog.verify import verify
 from accel.errors import MaintenanceRefused
-from accel.testing import Crash, CrashStore, Fault, FaultStore
+from accel.testing import Fault, FaultStore
 from bloom import StreamSketch
 from loaders.errors import StoreError, StoreUnavailable, TableError
 from loaders.format import MissingBytes, open_tail
 from loaders.format.index import LinkedObject, encode_composite
 from loaders.layout import TABLES_PREFIX
-from loaders.store import MemoryStore, ObjectStore
+from loaders.store import ObjectStore
 from loaders.store.decorated import DecoratedStore, StoreCall
 from tests.builders import write_set_object
 from tests.models.plain_scan import plain_scan
-from tests.world import LAYOUT, START_SECONDS, World, held
+from tests.world import LAYOUT, World, each_crash, held
 
 PRODUCTION = Path(__file__).parents[2] / "data" / "stream_set_objects"
-WRITES_MAX = 60
 Answer = TypeVar("Answer")
 
 
@@ -82,7 +81,7 @@ class Recording(DecoratedStore):
 
 def filled() -> World:
     """Two nodes, a stream that moves between them, a hole, and an object of a compaction: a high id, old offsets."""
-    world = World(MemoryStore(clock=lambda: START_SECONDS), CatalogSettings(parallel_requests=1))
+    world = World(settings=CatalogSettings(parallel_requests=1))
     world.put(3, [(1, 0, 10), (2, 0, 5)], is_marked=False)
     world.put(5, [(1, 20, 30)], is_marked=False)
     world.put(9, [(1, 30, 40), (3, 7, 8)], is_marked=False)
@@ -126,8 +125,12 @@ def facts(world: World) -> dict[str, object]:
         }
 
 
-def test_an_imported_catalog_lists_what_the_bucket_holds() -> None:
-    world = filled()
+@pytest.fixture
+def world() -> World:
+    return filled()
+
+
+def test_an_imported_catalog_lists_what_the_bucket_holds(world: World) -> None:
     report = imported(world)
     assert report.counts == {
         "keys": 4,
@@ -151,8 +154,7 @@ def test_an_imported_catalog_lists_what_the_bucket_holds() -> None:
         assert image.streams[3].start_offset == 7
 
 
-def test_an_imported_catalog_has_the_sketch_of_each_object() -> None:
-    world = filled()
+def test_an_imported_catalog_has_the_sketch_of_each_object(world: World) -> None:
     imported(world)
     with world.open() as catalog:
         for node_id, seen in catalog.refresh_state().lists.items():
@@ -162,8 +164,7 @@ def test_an_imported_catalog_has_the_sketch_of_each_object() -> None:
             assert built
 
 
-def test_an_imported_catalog_is_clean() -> None:
-    world = filled()
+def test_an_imported_catalog_is_clean(world: World) -> None:
     imported(world)
     with world.open() as catalog:
         found = verify(catalog)
@@ -171,16 +172,14 @@ def test_an_imported_catalog_is_clean() -> None:
         assert found.counts["objects"] == 4
 
 
-def test_a_plan_writes_nothing() -> None:
-    world = filled()
+def test_a_plan_writes_nothing(world: World) -> None:
     before = {info.key: info.etag for info in world.memory.list("")}
     with world.open() as catalog:
         assert planned(catalog).report.hindrances == []
     assert {info.key: info.etag for info in world.memory.list("")} == before
 
 
-def test_sessions_go_on_where_the_objects_stop_and_open_none_of_them() -> None:
-    world = filled()
+def test_sessions_go_on_where_the_objects_stop_and_open_none_of_them(world: World) -> None:
     imported(world)
     recording = Recording(world.store)
     with world.open(recording) as catalog, catalog.open_node(7) as writer, catalog.open_node(4) as other:
@@ -194,8 +193,7 @@ def test_sessions_go_on_where_the_objects_stop_and_open_none_of_them() -> None:
         assert verify(catalog).problems == []
 
 
-def test_ids_that_exist_are_never_given_out() -> None:
-    world = filled()
+def test_ids_that_exist_are_never_given_out(world: World) -> None:
     imported(world)
     with world.open() as catalog:
         assert min(catalog.parts.ids.take(100)) == 12
@@ -204,21 +202,18 @@ def test_ids_that_exist_are_never_given_out() -> None:
 @pytest.mark.parametrize(
     "nodes", [NODES, NODES.get, lambda object_id: NODES[object_id]], ids=["mapping", "method", "function"]
 )
-def test_nodes_come_from_mappings_and_functions(nodes: Nodes) -> None:
-    world = filled()
+def test_nodes_come_from_mappings_and_functions(world: World, nodes: Nodes) -> None:
     imported(world, nodes)
     assert facts(world) == facts_of_uncrashed()
 
 
-def test_one_node_may_have_everything() -> None:
-    world = filled()
+def test_one_node_may_have_everything(world: World) -> None:
     imported(world, 9)
     with world.open() as catalog:
         assert catalog.image().nodes[9].object_ids.tolist() == [3, 11, 5, 9]
 
 
-def test_objects_without_a_node_are_refused_with_their_ids() -> None:
-    world = filled()
+def test_objects_without_a_node_are_refused_with_their_ids(world: World) -> None:
     with world.open() as catalog, pytest.raises(MaintenanceRefused, match=r"a node for each .* found none for 9, 11"):
         planned(catalog, {3: 4, 5: 4})
 
@@ -231,8 +226,7 @@ def test_nodes_that_cannot_be_are_refused() -> None:
 # What hinders
 
 
-def test_offsets_that_are_held_twice_hinder_an_import() -> None:
-    world = filled()
+def test_offsets_that_are_held_twice_hinder_an_import(world: World) -> None:
     world.put(12, [(1, 5, 25)])
     with world.open() as catalog:
         plan = planned(catalog, 4, begin=True)
@@ -248,11 +242,10 @@ def test_offsets_that_are_held_twice_hinder_an_import() -> None:
         assert held(catalog, 1) == [(3, 0, 10), (11, 10, 20), (5, 20, 30), (9, 30, 40)]
 
 
-def test_objects_left_out_survive_the_collector() -> None:
-    world = filled()
+def test_objects_left_out_survive_the_collector(world: World) -> None:
     world.put(12, [(1, 5, 25)], is_marked=False)
     imported(world, 4, leave_out={12})
-    world.clock.seconds += 10**7
+    world.wait(10**7)
     with world.open() as catalog:
         report = collect(catalog, plan_collection(catalog))
         assert report.deleted == ()
@@ -266,20 +259,18 @@ def test_objects_left_out_survive_the_collector() -> None:
         assert 12 not in bucket_objects(catalog).ids
 
 
-def test_imported_objects_are_proven_by_the_checksums_of_their_rows_once_they_are_retired() -> None:
-    world = filled()
+def test_imported_objects_are_proven_by_the_checksums_of_their_rows_once_they_are_retired(world: World) -> None:
     imported(world, 4)
     with world.open() as catalog:
         catalog.trim({1: 40, 2: 9, 3: 8})
         collect(catalog, plan_collection(catalog))
-        world.clock.seconds += 10**7
+        world.wait(10**7)
         report = collect(catalog, plan_collection(catalog))
     assert sorted(each.object_id for each in report.deleted) == sorted(NODES)
     assert report.unproven == ()
 
 
-def test_damaged_objects_hinder_unless_they_are_skipped_and_are_kept() -> None:
-    world = filled()
+def test_damaged_objects_hinder_unless_they_are_skipped_and_are_kept(world: World) -> None:
     key = LAYOUT.object_key(12)
     world.memory.put(key, (PRODUCTION / "corrupt" / "wrong_magic.bin").read_bytes())
     with world.open() as catalog:
@@ -288,13 +279,12 @@ def test_damaged_objects_hinder_unless_they_are_skipped_and_are_kept() -> None:
         assert "magic" in report.unlistable[0].reason
         assert report.hindrances == ["expected objects that can be listed, found others: 1"]
     assert imported(world, 4, skip_bad=True).counts["left_out"] == 1
-    world.clock.seconds += 10**7
+    world.wait(10**7)
     with world.open() as catalog:
         assert collect(catalog, plan_collection(catalog)).deleted == ()
 
 
-def test_a_damaged_object_that_was_repaired_meanwhile_is_read_again() -> None:
-    world = filled()
+def test_a_damaged_object_that_was_repaired_meanwhile_is_read_again(world: World) -> None:
     body = write_set_object([(2, 9, 12)])
     world.memory.put(LAYOUT.object_key(12), body[:-1] + b"?")
     with world.open() as catalog:
@@ -303,8 +293,7 @@ def test_a_damaged_object_that_was_repaired_meanwhile_is_read_again() -> None:
         assert not planned(catalog, 4, begin=True).report.hindrances
 
 
-def test_composite_objects_are_not_listed() -> None:
-    world = filled()
+def test_composite_objects_are_not_listed(world: World) -> None:
     body = write_set_object([(2, 0, 5)])
     index = open_tail(body, object_size_bytes=len(body), key="")
     assert not isinstance(index, MissingBytes)
@@ -330,29 +319,21 @@ def facts_of_uncrashed() -> dict[str, object]:
     return facts(world)
 
 
+def imported_over(world: World, store: ObjectStore) -> None:
+    imported(world, store=store)
+
+
 def test_an_import_that_died_before_any_of_its_writes_can_be_repeated() -> None:
     expected = facts_of_uncrashed()
-    for number in range(WRITES_MAX):
-        world = filled()
-        store = CrashStore(world.store, number)
-        with suppress(Crash):
-            imported(world, store=store)
+    for world, _ in each_crash(filled, imported_over, writes_min=10):
         imported(world)
-        assert facts(world) == expected, f"crash before write {number}"
-        if not store.has_crashed:
-            assert number >= 10
-            return
-    pytest.fail(f"expected fewer than {WRITES_MAX} writes")
+        assert facts(world) == expected
 
 
 def test_an_import_that_died_can_be_abandoned_until_a_list_is_written() -> None:
     empty = facts(filled())
     outcomes = set()
-    for number in range(WRITES_MAX):
-        world = filled()
-        store = CrashStore(world.store, number)
-        with suppress(Crash):
-            imported(world, store=store)
+    for world, _ in each_crash(filled, imported_over):
         with world.open() as catalog:
             is_listed = any(len(each.live) for each in _lists(catalog))
             is_under_way = catalog.parts.keys.is_importing()
@@ -363,11 +344,8 @@ def test_an_import_that_died_can_be_abandoned_until_a_list_is_written() -> None:
             else:
                 assert abandon_import(catalog) == is_under_way
             assert is_listed or catalog.parts.keys.checkpoint(4).read() is None
-        assert is_listed or {**facts(world), "counter": 0} == empty, f"crash before write {number}"
-        if not store.has_crashed:
-            assert outcomes == {(False, False), (False, True), (True, True), (True, False)}
-            return
-    pytest.fail(f"expected fewer than {WRITES_MAX} writes")
+        assert is_listed or {**facts(world), "counter": 0} == empty
+    assert outcomes == {(False, False), (False, True), (True, True), (True, False)}
 
 
 def _lists(catalog: ObjectCatalog) -> Iterable[NodeList]:
@@ -380,8 +358,7 @@ def _lists(catalog: ObjectCatalog) -> Iterable[NodeList]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_an_import_is_repeated_over_a_bad_line_until_it_is_done(seed: int) -> None:
-    world = filled()
+def test_an_import_is_repeated_over_a_bad_line_until_it_is_done(world: World, seed: int) -> None:
     chances = dict.fromkeys(
         (Fault.SLOW_DOWN, Fault.TIMEOUT, Fault.LOST_REPLY, Fault.CONFLICT, Fault.SERVER_ERROR), 0.03
     )
@@ -394,8 +371,7 @@ def test_an_import_is_repeated_over_a_bad_line_until_it_is_done(seed: int) -> No
     pytest.fail("expected the import to end")
 
 
-def test_an_import_that_is_done_may_be_repeated() -> None:
-    world = filled()
+def test_an_import_that_is_done_may_be_repeated(world: World) -> None:
     imported(world)
     before = {info.key: info.etag for info in world.memory.list("")}
     imported(world)
@@ -426,11 +402,7 @@ def test_a_bucket_that_changed_after_a_crash_is_imported_as_it_is_now() -> None:
     expected = filled()
     changed(expected)
     imported(expected, nodes)
-    for number in range(WRITES_MAX):
-        world = filled()
-        store = CrashStore(world.store, number)
-        with suppress(Crash):
-            imported(world, store=store)
+    for world, _ in each_crash(filled, imported_over):
         with world.open() as catalog:
             if any(len(each.live) for each in _lists(catalog)):
                 return
@@ -442,8 +414,7 @@ def test_a_bucket_that_changed_after_a_crash_is_imported_as_it_is_now() -> None:
             assert catalog.parts.keys.checkpoint(7).read() is None
 
 
-def test_progress_tells_of_every_object() -> None:
-    world = filled()
+def test_progress_tells_of_every_object(world: World) -> None:
     told: list[int] = []
     with world.open() as catalog:
         for _ in range(2):
@@ -475,8 +446,7 @@ def test_a_catalog_in_use_is_left_alone(begin: bool) -> None:
     assert facts(world) == before
 
 
-def test_a_catalog_whose_streams_were_opened_is_left_alone() -> None:
-    world = filled()
+def test_a_catalog_whose_streams_were_opened_is_left_alone(world: World) -> None:
     with world.session(1):
         pass
     before = facts(world)
@@ -487,8 +457,7 @@ def test_a_catalog_whose_streams_were_opened_is_left_alone() -> None:
     assert facts(world) == before
 
 
-def test_a_session_that_was_opened_before_keeps_its_epoch() -> None:
-    world = filled()
+def test_a_session_that_was_opened_before_keeps_its_epoch(world: World) -> None:
     with world.open() as catalog, catalog.open_node(4):
         pass
     imported(world)
@@ -496,30 +465,21 @@ def test_a_session_that_was_opened_before_keeps_its_epoch() -> None:
         assert catalog.refresh_state().node_lists()[4].epoch == 1
 
 
+def collected(catalog: ObjectCatalog) -> object:
+    return collect(catalog, plan_collection(catalog))
+
+
 def test_nothing_is_collected_while_an_import_is_under_way() -> None:
-    for number in range(WRITES_MAX):
-        world = filled()
-        store = CrashStore(world.store, number)
-        with suppress(Crash):
-            imported(world, store=store)
-        world.clock.seconds += 10**7
+    for world, _ in each_crash(filled, imported_over):
+        world.wait(10**7)
         with world.open() as catalog:
-            ids = bucket_objects(catalog).ids.tolist()
-            with suppress(MaintenanceRefused):
-                collect(catalog, plan_collection(catalog))
-            assert bucket_objects(catalog).ids.tolist() == ids == sorted(NODES)
-            with suppress(MaintenanceRefused):
-                abandon_import(catalog)
-            with suppress(MaintenanceRefused):
-                collect(catalog, plan_collection(catalog))
-            assert bucket_objects(catalog).ids.tolist() == ids
-        if not store.has_crashed:
-            return
-    pytest.fail(f"expected fewer than {WRITES_MAX} writes")
+            for act in (collected, abandon_import, collected):
+                with suppress(MaintenanceRefused):
+                    act(catalog)
+                assert world.object_ids() == set(NODES)
 
 
-def test_a_collection_that_was_planned_before_stops() -> None:
-    world = filled()
+def test_a_collection_that_was_planned_before_stops(world: World) -> None:
     with world.open() as catalog:
         plan = plan_collection(catalog)
         planned(catalog, begin=True)
@@ -536,36 +496,30 @@ def test_an_empty_bucket_makes_an_empty_catalog() -> None:
     assert facts(world) == before
 
 
-def _writes_before_any_list() -> int:
-    for number in range(WRITES_MAX):
-        world = filled()
-        with suppress(Crash):
-            imported(world, store=CrashStore(world.store, number))
+def half_way() -> World:
+    """An import that died just before it wrote a list."""
+    before = filled()
+    for world, _ in each_crash(filled, imported_over):
         with world.open() as catalog:
             if any(len(each.live) for each in _lists(catalog)):
-                return number - 1
+                return before
+        before = world
     pytest.fail("expected an import that writes lists")
+
+
+def abandoned(world: World, store: ObjectStore) -> None:
+    with world.open(store) as catalog:
+        assert abandon_import(catalog)
 
 
 def test_an_abandoning_that_died_can_be_repeated() -> None:
     empty = facts(filled())
-    until = _writes_before_any_list()
-    for number in range(WRITES_MAX):
-        world = filled()
-        with suppress(Crash):
-            imported(world, store=CrashStore(world.store, until))
-        store = CrashStore(world.store, number)
-        with suppress(Crash), world.open(store) as catalog:
-            assert abandon_import(catalog)
+    for world, _ in each_crash(half_way, abandoned, writes_min=4):
         with world.open() as catalog:
             abandon_import(catalog)
         found = facts(world)
-        assert {**found, "progress": [], "counter": 0} == empty, f"crash before write {number}"
+        assert {**found, "progress": [], "counter": 0} == empty
         assert found["counter"] == 12
-        if not store.has_crashed:
-            assert number > 3
-            return
-    pytest.fail(f"expected fewer than {WRITES_MAX} writes")
 
 
 def test_abandoning_needs_an_import() -> None:
@@ -574,9 +528,7 @@ def test_abandoning_needs_an_import() -> None:
 
 
 def test_ids_that_were_taken_since_an_import_began_are_not_given_out_again_when_it_is_abandoned() -> None:
-    world = filled()
-    with suppress(Crash):
-        imported(world, store=CrashStore(world.store, _writes_before_any_list()))
+    world = half_way()
     with world.open() as catalog:
         assert catalog.parts.ids.take(1) == [12]
         assert abandon_import(catalog)

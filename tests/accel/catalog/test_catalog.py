@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
@@ -21,14 +20,14 @@ from loaders.store.decorated import DecoratedStore, StoreCall
 from loaders.tables import FORMAT_FORM, FormatRecord
 from loaders.tables.conditional_write import Stored, decode_stored, encode_stored
 from loaders.tables.format_record import FORMAT_PLACE
-from tests.world import FORMAT, LAYOUT, World, held
+from tests.loaders.tables.worlds import ReadOnly
+from tests.world import FORMAT, LAYOUT, Watched, World, held
 
 Answer = TypeVar("Answer")
 Spans = dict[int, list[tuple[int, int]]]
 
 
-def test_a_catalog_is_made_once_and_again_with_the_same_choices() -> None:
-    world = World()
+def test_a_catalog_is_made_once_and_again_with_the_same_choices(world: World) -> None:
     with world.open() as catalog:
         catalog.open_node(4).open_streams([1])
         ObjectCatalog.init(world.store, FORMAT, system=world.system)
@@ -66,18 +65,10 @@ def test_two_catalogs_in_one_bucket_do_not_meet() -> None:
         assert [set(each.refresh().nodes) for each in (first, second)] == [{4}, {5}]
 
 
-class _ReadOnly(DecoratedStore):
-    """A store of somebody with the right to read only."""
-
-    def put(self, key: str, *_: object, **__: object) -> str:
-        raise AccessDenied("put", key, "read only")
-
-
-def test_a_reader_needs_no_right_to_write() -> None:
-    world = World()
+def test_a_reader_needs_no_right_to_write(world: World) -> None:
     with world.session(1) as (catalog, writer):
         world.upload(writer, {1: (0, 5)})
-    store = _ReadOnly(world.memory)
+    store = ReadOnly(world.memory)
     with world.open(store) as catalog, ReadAccelerator(catalog.images(), store) as accelerator:
         assert accelerator.get_objects(1, 0, 5).resume_offset == 5
 
@@ -121,15 +112,6 @@ def test_of_a_large_store_the_beginning_is_looked_at_and_the_rest_is_told(
     assert store.snapshot().of("list").requests <= 2 + 4
 
 
-class _Unlisted(DecoratedStore):
-    """A store whose whole listing is refused."""
-
-    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
-        if call.operation == "list" and not call.key:
-            raise AccessDenied("list", call.key, "not permitted")
-        return send()
-
-
 class _Unmarked(DecoratedStore):
     """A store that loses the metadata of objects."""
 
@@ -138,7 +120,11 @@ class _Unmarked(DecoratedStore):
 
 
 def test_a_store_that_cannot_be_listed_or_loses_marks_is_told_by_init() -> None:
-    [note] = ObjectCatalog.init(_Unlisted(MemoryStore()), FORMAT)
+    def refuse(call: StoreCall) -> None:
+        if call.operation == "list" and not call.key:
+            raise AccessDenied("list", call.key, "not permitted")
+
+    [note] = ObjectCatalog.init(Watched(MemoryStore(), refuse), FORMAT)
     assert "could not be listed" in note
     store = MemoryStore()
     [note] = ObjectCatalog.init(_Unmarked(store), FORMAT)
@@ -146,8 +132,7 @@ def test_a_store_that_cannot_be_listed_or_loses_marks_is_told_by_init() -> None:
     assert [info.key for info in store.list("accel/probe/")] == ["accel/probe/conditions"]
 
 
-def test_a_lost_format_record_comes_back_with_the_same_catalog_id() -> None:
-    world = World()
+def test_a_lost_format_record_comes_back_with_the_same_catalog_id(world: World) -> None:
     with world.open() as catalog:
         before = catalog.format.catalog_id
         catalog.open_node(4).open_streams([1])
@@ -177,8 +162,7 @@ def test_a_catalog_of_an_older_release_gets_its_id_before_the_first_object_is_wr
         assert another.format.catalog_id == catalog_id
 
 
-def test_a_refresh_with_nothing_new_transfers_no_body() -> None:
-    world = World()
+def test_a_refresh_with_nothing_new_transfers_no_body(world: World) -> None:
     with world.open() as catalog:
         for node_id in (4, 5, 6):
             catalog.open_node(node_id).open_streams([node_id])
@@ -189,8 +173,7 @@ def test_a_refresh_with_nothing_new_transfers_no_body() -> None:
         assert (counted.requests, counted.received_bytes) == (1 + 3 + FORMAT.stream_buckets, 0)
 
 
-def test_only_what_changed_is_read_and_built_again() -> None:
-    world = World()
+def test_only_what_changed_is_read_and_built_again(world: World) -> None:
     with world.open() as catalog:
         writers = {node_id: catalog.open_node(node_id) for node_id in (4, 5)}
         for node_id, writer in writers.items():
@@ -203,18 +186,11 @@ def test_only_what_changed_is_read_and_built_again() -> None:
         assert {node_id: len(change.added) for node_id, change in before.changes(after).items()} == {5: 1}
 
 
-def test_lists_are_read_before_streams() -> None:
-    world = World()
+def test_lists_are_read_before_streams(world: World) -> None:
     asked: list[str] = []
-
-    class Watching(DecoratedStore):
-        def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
-            asked.append(call.key)
-            return super()._around(call, send)
-
     with world.open() as catalog:
         catalog.open_node(4)
-    with world.open(Watching(world.memory)) as catalog:
+    with world.open(Watched(world.memory, lambda call: asked.append(call.key))) as catalog:
         catalog.refresh()
         asked.clear()
         catalog.refresh()
@@ -222,8 +198,7 @@ def test_lists_are_read_before_streams() -> None:
     assert max(at for at, table in enumerate(tables) if table == NODE_LISTS) < tables.index("stream-buckets")
 
 
-def test_an_image_older_than_the_catalog_allows_is_not_served() -> None:
-    world = World()
+def test_an_image_older_than_the_catalog_allows_is_not_served(world: World) -> None:
     faulty = FaultStore(world.memory)
     with world.session(1) as (catalog, writer):
         world.upload(writer, {1: (0, 5)})
@@ -254,8 +229,7 @@ def _merge(world: World, catalog: ObjectCatalog, streams: Spans) -> ObjectRef:
     return ref
 
 
-def test_a_compaction_whose_streams_lost_their_bucket_is_refused() -> None:
-    world = World()
+def test_a_compaction_whose_streams_lost_their_bucket_is_refused(world: World) -> None:
     with world.open() as catalog:
         _, refs = _five(world, catalog)
         merged = _merge(world, catalog, {1: [(10, 40)], 2: [(10, 40)]})
@@ -266,8 +240,7 @@ def test_a_compaction_whose_streams_lost_their_bucket_is_refused() -> None:
             catalog.commit_compaction(4, refs[1:4], merged)
 
 
-def test_a_compaction_takes_the_place_of_its_sources() -> None:
-    world = World()
+def test_a_compaction_takes_the_place_of_its_sources(world: World) -> None:
     with world.open() as catalog:
         writer, refs = _five(world, catalog)
         merged = _merge(world, catalog, {1: [(10, 40)], 2: [(10, 40)]})
@@ -280,8 +253,7 @@ def test_a_compaction_takes_the_place_of_its_sources() -> None:
         assert retired["object_id"].tolist() == [ref.object_id for ref in refs[1:4]]
 
 
-def test_an_accelerator_follows_a_compaction() -> None:
-    world = World()
+def test_an_accelerator_follows_a_compaction(world: World) -> None:
     with world.open() as catalog:
         _, refs = _five(world, catalog)
         with ReadAccelerator(catalog.images(), world.store, system=world.system) as accelerator:
@@ -321,8 +293,7 @@ def test_an_output_that_does_not_hold_what_its_sources_hold_is_refused(
         assert catalog.refresh() is before
 
 
-def test_trimmed_offsets_may_be_left_out_of_an_output() -> None:
-    world = World()
+def test_trimmed_offsets_may_be_left_out_of_an_output(world: World) -> None:
     with world.open() as catalog:
         _, refs = _five(world, catalog)
         catalog.trim({1: 25, 2: 50})
@@ -330,8 +301,7 @@ def test_trimmed_offsets_may_be_left_out_of_an_output() -> None:
         assert [tuple(span) for _, *span in held(catalog, 1)] == [(0, 10), (25, 40), (40, 50)]
 
 
-def test_runs_of_a_stream_may_go_to_objects_of_their_own() -> None:
-    world = World()
+def test_runs_of_a_stream_may_go_to_objects_of_their_own(world: World) -> None:
     with world.open() as catalog:
         _, refs = _five(world, catalog)
         merged = _merge(world, catalog, {2: [(10, 40)]})
@@ -346,8 +316,7 @@ def test_runs_of_a_stream_may_go_to_objects_of_their_own() -> None:
         assert len(catalog.refresh_state().lists[4].value.stream_objects) == 0
 
 
-def test_a_merged_stream_object_must_hold_just_what_the_others_hold() -> None:
-    world = World()
+def test_a_merged_stream_object_must_hold_just_what_the_others_hold(world: World) -> None:
     with world.open() as catalog:
         _, refs = _five(world, catalog)
         [object_id] = catalog.prepare(4, 1)
@@ -357,8 +326,7 @@ def test_a_merged_stream_object_must_hold_just_what_the_others_hold() -> None:
             catalog.register_stream_object(1, StreamObject(ObjectRef(999, 50, 36), 10, 21), [object_id])
 
 
-def test_a_group_whose_source_is_gone_is_given_up() -> None:
-    world = World()
+def test_a_group_whose_source_is_gone_is_given_up(world: World) -> None:
     with world.open() as catalog:
         _, refs = _five(world, catalog)
         late = _merge(world, catalog, {1: [(10, 40)], 2: [(10, 40)]})
@@ -372,20 +340,17 @@ def test_a_group_whose_source_is_gone_is_given_up() -> None:
             catalog.commit_compaction(4, refs[2:4], late)
 
 
-def test_uploads_go_on_while_a_compaction_is_committed() -> None:
-    world = World()
+def test_uploads_go_on_while_a_compaction_is_committed(world: World) -> None:
     with world.open() as catalog:
         writer, refs = _five(world, catalog)
         merged = _merge(world, catalog, {1: [(10, 40)], 2: [(10, 40)]})
 
-        class Busy(DecoratedStore):
-            def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
-                end = writer.end(1)
-                if call.conditional and "node-lists/" in call.key and end is not None and end < 53:
-                    world.upload(writer, {1: (end, end + 1)})
-                return super()._around(call, send)
+        def upload(call: StoreCall) -> None:
+            end = writer.end(1)
+            if call.conditional and "node-lists/" in call.key and end is not None and end < 53:
+                world.upload(writer, {1: (end, end + 1)})
 
-        with world.open(Busy(world.memory)) as other:
+        with world.open(Watched(world.memory, upload)) as other:
             other.commit_compaction(4, refs[1:4], merged)
         assert [tuple(span) for _, *span in held(catalog, 1)] == [
             (0, 10), (10, 40), (40, 50), (50, 51), (51, 52), (52, 53),
@@ -404,8 +369,7 @@ def test_the_last_few_versions_of_a_list_stay(monkeypatch: pytest.MonkeyPatch) -
         assert len(list(table.keys())) == 3
 
 
-def test_the_end_of_a_stream_is_found_without_its_writer() -> None:
-    world = World()
+def test_the_end_of_a_stream_is_found_without_its_writer(world: World) -> None:
     with world.open() as catalog:
         writer, _ = _five(world, catalog)
         assert catalog.stream_end(1) == 50
@@ -415,8 +379,7 @@ def test_the_end_of_a_stream_is_found_without_its_writer() -> None:
             catalog.stream_end(77)
 
 
-def test_a_merged_stream_object_whose_promise_ran_out_is_refused() -> None:
-    world = World()
+def test_a_merged_stream_object_whose_promise_ran_out_is_refused(world: World) -> None:
     with world.open() as catalog:
         _, refs = _five(world, catalog)
         ids = catalog.prepare(4, 2)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from typing import TypeVar
 
 import pytest
@@ -17,14 +18,13 @@ from accel.catalog.problems import ProblemKind
 from accel.catalog.records import NodeList
 from accel.catalog.verify import verify
 from accel.errors import CommitRefused, MaintenanceRefused, MaintenanceStopped
-from accel.testing import Crash, CrashStore
 from loaders.errors import StoreFull, StoreUnavailable
 from loaders.layout import JOURNAL_PREFIX
-from loaders.store import DeleteFailure, MemoryStore, ObjectStore
-from loaders.store.decorated import WRITES, StoreCall
+from loaders.store import DeleteFailure, MemoryStore
+from loaders.store.decorated import DecoratedStore, StoreCall
 from tests.accel.lookup.driving import Clock
 from tests.small_disks import SmallDisk
-from tests.world import DAY_SECONDS, LAYOUT, START_SECONDS, World, held
+from tests.world import DAY_SECONDS, LAYOUT, START_SECONDS, Interrupted, Watched, World, held, is_write
 
 Answer = TypeVar("Answer")
 
@@ -54,8 +54,12 @@ def ids_of(world: AgingWorld, reason: Reason) -> set[int]:
         return {each.object_id for each in plan_collection(catalog).objects if each.reason is reason}
 
 
-def test_compacted_objects_go_after_their_time_and_not_before() -> None:
-    world = AgingWorld()
+@pytest.fixture
+def world() -> AgingWorld:
+    return AgingWorld()
+
+
+def test_compacted_objects_go_after_their_time_and_not_before(world: AgingWorld) -> None:
     sources = {each.object_id for each in world.sources[:3]}
     with world.open() as catalog:
         world.wait(catalog.format.retired_seconds)
@@ -101,8 +105,7 @@ def test_a_collection_without_room_says_so_at_once_and_deletes_nothing() -> None
     assert world.object_ids() < before
 
 
-def test_a_plan_changes_nothing() -> None:
-    world = AgingWorld()
+def test_a_plan_changes_nothing(world: AgingWorld) -> None:
     world.wait(10 * DAY_SECONDS)
     before = {info.key: info.etag for info in world.memory.list("")}
     with world.open() as catalog:
@@ -110,8 +113,7 @@ def test_a_plan_changes_nothing() -> None:
     assert {info.key: info.etag for info in world.memory.list("")} == before
 
 
-def test_what_is_deleted_is_written_down_before() -> None:
-    world = AgingWorld()
+def test_what_is_deleted_is_written_down_before(world: AgingWorld) -> None:
     world.wait(DAY_SECONDS / 2)
     with world.open() as catalog:
         plan = plan_collection(catalog)
@@ -124,8 +126,7 @@ def test_what_is_deleted_is_written_down_before() -> None:
     assert {each["time_ms"] for each in lines} == {int(world.clock.seconds * 1000)}
 
 
-def test_a_promise_past_its_deadline_is_void_and_its_object_goes() -> None:
-    world = AgingWorld()
+def test_a_promise_past_its_deadline_is_void_and_its_object_goes(world: AgingWorld) -> None:
     with world.open() as catalog:
         [object_id] = catalog.prepare(4, 1, deadline_seconds=100)
         target, _ = world.put(object_id, [(1, 0, 4)])
@@ -138,8 +139,7 @@ def test_a_promise_past_its_deadline_is_void_and_its_object_goes() -> None:
             catalog.commit_compaction(4, [world.target, world.sources[3]], target)
 
 
-def test_a_writer_that_is_faster_than_the_collector_keeps_its_object() -> None:
-    world = AgingWorld()
+def test_a_writer_that_is_faster_than_the_collector_keeps_its_object(world: AgingWorld) -> None:
     with world.open() as catalog:
         [object_id] = catalog.prepare(4, 1, deadline_seconds=100)
         target, _ = world.put(object_id, [(1, 0, 4)])
@@ -151,8 +151,7 @@ def test_a_writer_that_is_faster_than_the_collector_keeps_its_object() -> None:
         assert held(catalog, 1) == [(object_id, 0, 4)]
 
 
-def test_an_object_that_nothing_lists_goes_when_it_is_old() -> None:
-    world = AgingWorld()
+def test_an_object_that_nothing_lists_goes_when_it_is_old(world: AgingWorld) -> None:
     with world.open() as catalog:
         [object_id] = catalog.parts.ids.take(1)
         world.put(object_id, [(1, 0, 1)])
@@ -165,8 +164,7 @@ def test_an_object_that_nothing_lists_goes_when_it_is_old() -> None:
     assert object_id not in world.object_ids()
 
 
-def test_objects_that_this_catalog_never_numbered_are_left_alone() -> None:
-    world = AgingWorld()
+def test_objects_that_this_catalog_never_numbered_are_left_alone(world: AgingWorld) -> None:
     world.put(1_000_000, [(1, 0, 1)])
     world.memory.put("readme.txt", b"not ours")
     world.memory.put("42/other/24", b"not ours")
@@ -179,8 +177,7 @@ def test_objects_that_this_catalog_never_numbered_are_left_alone() -> None:
     assert world.memory.get("readme.txt").body == b"not ours"
 
 
-def test_stream_objects_go_after_their_time() -> None:
-    world = AgingWorld()
+def test_stream_objects_go_after_their_time(world: AgingWorld) -> None:
     with world.open() as catalog:
         ids = catalog.prepare(4, 2)
         rest, _ = world.put(ids[0], [(1, 3, 4)])
@@ -195,8 +192,7 @@ def test_stream_objects_go_after_their_time() -> None:
         assert plan_collection(catalog).objects == ()
 
 
-def test_a_stream_object_that_waits_in_a_list_is_no_orphan() -> None:
-    world = AgingWorld()
+def test_a_stream_object_that_waits_in_a_list_is_no_orphan(world: AgingWorld) -> None:
     with world.open() as catalog, catalog.open_node(4) as writer:
         [object_id] = writer.prepare()
         own = world.put_stream_object(object_id, 2, 0, 5)
@@ -206,8 +202,7 @@ def test_a_stream_object_that_waits_in_a_list_is_no_orphan() -> None:
     assert object_id in world.object_ids()
 
 
-def test_a_list_that_is_empty_after_commits_stops_everything() -> None:
-    world = AgingWorld()
+def test_a_list_that_is_empty_after_commits_stops_everything(world: AgingWorld) -> None:
     world.wait(10 * DAY_SECONDS)
     with world.open() as catalog:
         plan = plan_collection(catalog)
@@ -234,8 +229,7 @@ def test_a_catalog_without_objects_deletes_none() -> None:
 
 
 @pytest.mark.parametrize("key", ["node-lists", "stream-buckets", "counters", "nodes"])
-def test_what_cannot_be_read_stops_everything(key: str) -> None:
-    world = AgingWorld()
+def test_what_cannot_be_read_stops_everything(world: AgingWorld, key: str) -> None:
     world.wait(10 * DAY_SECONDS)
     [first, *_] = [info.key for info in world.memory.list(f"accel/tables/{key}/") if not info.key.endswith("!table")]
     world.memory.put(first, b"damaged")
@@ -246,8 +240,7 @@ def test_what_cannot_be_read_stops_everything(key: str) -> None:
         plan_collection(catalog)
 
 
-def test_more_than_a_batch_is_deleted_in_batches_each_with_its_journal() -> None:
-    world = AgingWorld()
+def test_more_than_a_batch_is_deleted_in_batches_each_with_its_journal(world: AgingWorld) -> None:
     with world.open() as catalog:
         for object_id in catalog.parts.ids.take(1500):
             world.memory.put(LAYOUT.object_key(object_id), b"orphan", mark=world.mark(object_id))
@@ -260,34 +253,7 @@ def test_more_than_a_batch_is_deleted_in_batches_each_with_its_journal() -> None
     assert len(world.object_ids()) == 2
 
 
-def test_a_collection_may_end_before_any_write_and_be_repeated() -> None:
-    def aged() -> AgingWorld:
-        world = AgingWorld()
-        with world.open() as catalog:
-            [orphan, promised] = [catalog.parts.ids.take(1)[0], catalog.prepare(4, 1, deadline_seconds=100)[0]]
-            world.put(orphan, [(1, 0, 1)])
-            world.put(promised, [(1, 0, 1)])
-        world.wait(4 * DAY_SECONDS)
-        return world
-
-    whole = aged()
-    counting = CrashStore(whole.memory, None)
-    whole.collect(counting)
-    assert counting.writes > 3
-    for number in range(counting.writes):
-        world = aged()
-        with pytest.raises(Crash):
-            world.collect(CrashStore(world.memory, number))
-        with world.open() as catalog:
-            assert [each[1:] for each in held(catalog, 1)] == [(0, 3), (3, 4)]
-        world.collect()
-        assert world.object_ids() == whole.object_ids()
-        with world.open() as catalog:
-            assert plan_collection(catalog).objects == ()
-
-
-def test_two_collectors_with_one_plan_do_no_harm() -> None:
-    world = AgingWorld()
+def test_two_collectors_with_one_plan_do_no_harm(world: AgingWorld) -> None:
     world.wait(DAY_SECONDS / 2)
     with world.open() as first, world.open() as second:
         plans = plan_collection(first), plan_collection(second)
@@ -297,34 +263,18 @@ def test_two_collectors_with_one_plan_do_no_harm() -> None:
 
 
 @pytest.mark.parametrize("writes", range(4))
-def test_a_slow_writer_never_commits_a_deleted_object(writes: int) -> None:
+def test_a_slow_writer_never_commits_a_deleted_object(world: AgingWorld, writes: int) -> None:
     """The collector has done so many writes when the writer, long past its deadline, tries to commit."""
-    world = AgingWorld()
     with world.open() as writer:
         [object_id] = writer.prepare(4, 1, deadline_seconds=100)
         target, _ = world.put(object_id, [(1, 0, 4)])
         world.wait(DAY_SECONDS / 2)
         commit = partial(writer.commit_compaction, 4, [world.target, world.sources[3]], target)
-        collector = Interrupted(world.memory, writes, partial(_ignoring_refusal, commit))
+        collector = Interrupted(world.memory, partial(_ignoring_refusal, commit), writes)
         world.collect(collector)
         listed = {each[0] for each in held(writer, 1)}
         assert listed <= world.object_ids()
         assert object_id in listed if writes == 0 else object_id not in listed
-
-
-class Interrupted(CrashStore):
-    """Lets somebody else act in front of one of its writes."""
-
-    def __init__(self, store: ObjectStore, number: int, act: Callable[[], None]) -> None:
-        super().__init__(store, None)
-        self._number = number
-        self._act = act
-
-    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
-        if call.operation in WRITES and self.writes == self._number:
-            self._number = -1
-            self._act()
-        return super()._around(call, send)
 
 
 def _ignoring_refusal(act: Callable[[], None]) -> None:
@@ -332,8 +282,7 @@ def _ignoring_refusal(act: Callable[[], None]) -> None:
         act()
 
 
-def test_a_promise_whose_object_lies_in_a_bucket_is_forgotten_and_the_object_stays() -> None:
-    world = AgingWorld()
+def test_a_promise_whose_object_lies_in_a_bucket_is_forgotten_and_the_object_stays(world: AgingWorld) -> None:
     with world.open() as catalog:
         [object_id] = catalog.prepare(4, 1)
         own = world.put_stream_object(object_id, 1, 0, 4)
@@ -351,34 +300,19 @@ def test_a_promise_whose_object_lies_in_a_bucket_is_forgotten_and_the_object_sta
 
 
 def test_objects_that_could_not_be_deleted_stay_for_the_next_time() -> None:
-    class Stubborn(CrashStore):
+    class Stubborn(DecoratedStore):
         def delete_many(self, keys: Iterable[str]) -> list[DeleteFailure]:
             return [DeleteFailure(key, StoreUnavailable("delete", key, "busy")) for key in keys]
 
     world = AgingWorld()
     world.wait(DAY_SECONDS / 2)
-    with world.open(Stubborn(world.memory, None)) as catalog:
+    with world.open(Stubborn(world.memory)) as catalog:
         plan = plan_collection(catalog)
         report = collect(catalog, plan)
         assert report.deleted == ()
         assert [each for each, _ in report.failed] == list(plan.objects)
     with world.open() as catalog:
         assert len(collect(catalog, plan_collection(catalog)).deleted) == 3
-
-
-class FailsLater(CrashStore):
-    """A store that takes so many writes and no more."""
-
-    def __init__(self, store: ObjectStore, writes: int) -> None:
-        super().__init__(store, None)
-        self._left = writes
-
-    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
-        if call.operation in WRITES:
-            self._left -= 1
-            if self._left < 0:
-                raise StoreUnavailable(call.operation, call.key, "busy")
-        return super()._around(call, send)
 
 
 def crowded() -> AgingWorld:
@@ -415,12 +349,14 @@ def test_a_collection_that_is_refused_in_the_middle_tells_what_it_has_done() -> 
 
 
 def test_a_collection_whose_writes_fail_tells_what_it_has_done() -> None:
-    whole = crowded()
-    counting = CrashStore(whole.memory, None)
-    whole.collect(counting)
-    for writes in range(counting.writes - 1):
-        world = crowded()
-        with world.open(FailsLater(world.memory, writes)) as catalog:
+    for writes in count():
+        world, done = crowded(), count()
+
+        def refuse(call: StoreCall) -> None:
+            if is_write(call) and next(done) >= writes:  # noqa: B023 - used within this turn alone
+                raise StoreUnavailable(call.operation, call.key, "busy")
+
+        with world.open(Watched(world.memory, refuse)) as catalog:
             plan = plan_collection(catalog)
             before = world.object_ids()
             try:
@@ -429,10 +365,11 @@ def test_a_collection_whose_writes_fail_tells_what_it_has_done() -> None:
                 report = error.report
             assert {each.object_id for each in report.deleted} & before == before - world.object_ids()
             assert report.journals == tuple(info.key for info in world.memory.list(JOURNAL_PREFIX))
+        if next(done) <= writes:
+            return
 
 
-def test_a_collection_that_is_refused_at_once_has_changed_nothing() -> None:
-    world = AgingWorld()
+def test_a_collection_that_is_refused_at_once_has_changed_nothing(world: AgingWorld) -> None:
     world.wait(10 * DAY_SECONDS)
     with world.open() as catalog:
         plan = plan_collection(catalog)
@@ -444,8 +381,7 @@ def test_a_collection_that_is_refused_at_once_has_changed_nothing() -> None:
         assert {info.key: info.etag for info in world.memory.list("")} == before
 
 
-def test_a_list_that_was_deleted_and_made_anew_is_in_doubt() -> None:
-    world = AgingWorld()
+def test_a_list_that_was_deleted_and_made_anew_is_in_doubt(world: AgingWorld) -> None:
     with world.open() as catalog:
         [orphan_id] = catalog.parts.ids.take(1)
         with catalog.open_node(5) as other:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TypeVar
 
 import pytest
@@ -11,11 +10,10 @@ import pytest
 from accel.catalog import ObjectCatalog
 from accel.catalog.shard_writes import move_stream_objects
 from accel.errors import CatalogMissing, CommitRefused
-from accel.testing import CrashStore
-from loaders.errors import AmbiguousWrite, KeyMissing, StoreUnavailable
+from loaders.errors import AmbiguousWrite, StoreUnavailable
 from loaders.store import ObjectStore
-from loaders.store.decorated import WRITES, StoreCall
-from tests.world import LAYOUT, World, held
+from loaders.store.decorated import DecoratedStore, StoreCall
+from tests.world import LAYOUT, Interrupted, World, held, is_write
 
 Answer = TypeVar("Answer")
 
@@ -37,16 +35,18 @@ class Merging(World):
         catalog.register_stream_object(1, self.merged, self.sources)
 
     def exists(self, object_id: int) -> bool:
-        with suppress(KeyMissing):
-            return bool(self.memory.get(LAYOUT.object_key(object_id)).body)
-        return False
+        return object_id in self.object_ids()
 
 
-class Unclear(CrashStore):
+def is_bucket_write(call: StoreCall) -> bool:
+    return is_write(call) and "stream-buckets" in call.key
+
+
+class Unclear(DecoratedStore):
     """Carries out its writes of buckets and loses the replies, and any other answer after that, until it is healed."""
 
     def __init__(self, store: ObjectStore) -> None:
-        super().__init__(store, None)
+        super().__init__(store)
         self._is_lost = False
 
     def heal(self) -> None:
@@ -54,28 +54,18 @@ class Unclear(CrashStore):
 
     def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         answer = None if self._is_lost else super()._around(call, send)
-        self._is_lost = self._is_lost or (call.operation in WRITES and "stream-buckets" in call.key)
+        self._is_lost = self._is_lost or is_bucket_write(call)
         if answer is None or self._is_lost:
             raise StoreUnavailable(call.operation, call.key, "no reply")
         return answer
 
 
-class BeforeBucketWrite(CrashStore):
-    """Lets somebody else act in front of its first write of a bucket."""
-
-    def __init__(self, store: ObjectStore, act: Callable[[], None]) -> None:
-        super().__init__(store, None)
-        self._act: Callable[[], None] | None = act
-
-    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
-        if self._act is not None and call.operation in WRITES and "stream-buckets" in call.key:
-            act, self._act = self._act, None
-            act()
-        return super()._around(call, send)
+@pytest.fixture
+def world() -> Merging:
+    return Merging()
 
 
-def test_what_was_written_for_nothing_is_deleted_and_can_be_committed_no_more() -> None:
-    world = Merging()
+def test_what_was_written_for_nothing_is_deleted_and_can_be_committed_no_more(world: Merging) -> None:
     with world.open() as catalog:
         catalog.discard(4, [world.object_id])
         assert not world.exists(world.object_id)
@@ -84,8 +74,7 @@ def test_what_was_written_for_nothing_is_deleted_and_can_be_committed_no_more() 
         assert [each[0] for each in held(catalog, 1)] == world.sources
 
 
-def test_an_object_whose_registration_ended_unclear_stays_if_it_is_listed() -> None:
-    world = Merging()
+def test_an_object_whose_registration_ended_unclear_stays_if_it_is_listed(world: Merging) -> None:
     unclear = Unclear(world.memory)
     with world.open(unclear) as catalog:
         with pytest.raises(AmbiguousWrite):
@@ -97,8 +86,7 @@ def test_an_object_whose_registration_ended_unclear_stays_if_it_is_listed() -> N
         assert world.exists(world.object_id)
 
 
-def test_an_object_that_was_registered_stays() -> None:
-    world = Merging()
+def test_an_object_that_was_registered_stays(world: Merging) -> None:
     with world.open() as catalog:
         world.register(catalog)
         catalog.discard(4, [world.object_id])
@@ -106,22 +94,23 @@ def test_an_object_that_was_registered_stays() -> None:
         assert world.exists(world.object_id)
 
 
-def test_a_registration_that_comes_late_does_not_list_what_was_discarded() -> None:
-    world = Merging()
+def test_a_registration_that_comes_late_does_not_list_what_was_discarded(world: Merging) -> None:
 
     def give_up() -> None:
         with world.open() as other:
             other.discard(4, [world.object_id])
 
-    with world.open(BeforeBucketWrite(world.memory, give_up)) as slow, pytest.raises(CommitRefused, match="prepared"):
+    with (
+        world.open(Interrupted(world.memory, give_up, fits=is_bucket_write)) as slow,
+        pytest.raises(CommitRefused, match="prepared"),
+    ):
         world.register(slow)
     with world.open() as catalog:
         assert [each[0] for each in held(catalog, 1)] == world.sources
     assert not world.exists(world.object_id)
 
 
-def test_ids_without_objects_and_ids_that_nobody_promised_are_given_up_without_ado() -> None:
-    world = Merging()
+def test_ids_without_objects_and_ids_that_nobody_promised_are_given_up_without_ado(world: Merging) -> None:
     with world.open() as catalog:
         ids = catalog.prepare(4, 2)
         world.memory.put(LAYOUT.object_key(ids[1]), b"damaged", mark=world.mark(ids[1]))
@@ -133,8 +122,7 @@ def test_ids_without_objects_and_ids_that_nobody_promised_are_given_up_without_a
             catalog.discard(5, ids)
 
 
-def test_an_object_that_was_registered_and_cannot_be_read_stays() -> None:
-    world = Merging()
+def test_an_object_that_was_registered_and_cannot_be_read_stays(world: Merging) -> None:
     with world.open() as catalog:
         world.register(catalog)
         world.memory.put(LAYOUT.object_key(world.object_id), b"damaged")
@@ -142,8 +130,7 @@ def test_an_object_that_was_registered_and_cannot_be_read_stays() -> None:
     assert world.exists(world.object_id)
 
 
-def test_discarding_an_object_of_many_streams_touches_no_bucket() -> None:
-    world = Merging()
+def test_discarding_an_object_of_many_streams_touches_no_bucket(world: Merging) -> None:
     with world.open() as catalog:
         [object_id] = catalog.prepare(4, 1)
         world.put(object_id, [(1, 0, 1), (2, 0, 1)])

@@ -79,6 +79,11 @@ def ids(refs: list[ObjectRef]) -> set[int]:
     return {ref.object_id for ref in refs}
 
 
+@pytest.fixture
+def world() -> TwoNodes:
+    return TwoNodes()
+
+
 @pytest.mark.parametrize("doubt", DOUBTS, ids=lambda doubt: doubt.__name__)
 def test_a_node_in_doubt_is_left_alone_and_the_others_are_collected(doubt: Callable[[TwoNodes], None]) -> None:
     world = TwoNodes()
@@ -95,8 +100,7 @@ def test_a_node_in_doubt_is_left_alone_and_the_others_are_collected(doubt: Calla
 
 
 @pytest.mark.parametrize("doubt", [each for each in DOUBTS if each is not emptied], ids=lambda doubt: doubt.__name__)
-def test_an_override_excuses_nothing_but_an_empty_list(doubt: Callable[[TwoNodes], None]) -> None:
-    world = TwoNodes()
+def test_an_override_excuses_nothing_but_an_empty_list(world: TwoNodes, doubt: Callable[[TwoNodes], None]) -> None:
     doubt(world)
     before = world.object_ids()
     with world.open() as catalog:
@@ -106,8 +110,7 @@ def test_an_override_excuses_nothing_but_an_empty_list(doubt: Callable[[TwoNodes
     assert world.object_ids() == before - ids(world.replaced)
 
 
-def test_an_override_is_valid_only_while_nothing_else_is_in_doubt() -> None:
-    world = TwoNodes()
+def test_an_override_is_valid_only_while_nothing_else_is_in_doubt(world: TwoNodes) -> None:
     emptied(world)
     with world.open() as catalog:
         allowed = plan_collection(catalog, allow_empty_nodes=frozenset({DOUBTED}))
@@ -122,8 +125,7 @@ def test_an_override_is_valid_only_while_nothing_else_is_in_doubt() -> None:
         assert not plan_collection(catalog, allow_empty_nodes=frozenset({DOUBTED, 8})).doubts
 
 
-def test_a_doubt_that_comes_between_plan_and_collection_spares_what_it_may_concern() -> None:
-    world = TwoNodes()
+def test_a_doubt_that_comes_between_plan_and_collection_spares_what_it_may_concern(world: TwoNodes) -> None:
     with world.open() as catalog:
         plan = plan_collection(catalog)
         assert world.orphan in {each.object_id for each in plan.objects}
@@ -134,8 +136,7 @@ def test_a_doubt_that_comes_between_plan_and_collection_spares_what_it_may_conce
         assert world.orphan in {each.object_id for each in report.spared}
 
 
-def test_if_all_lists_are_in_doubt_nothing_is_collected() -> None:
-    world = TwoNodes()
+def test_if_all_lists_are_in_doubt_nothing_is_collected(world: TwoNodes) -> None:
     put_back(world)
     with world.open() as catalog:
         catalog.parts.keys.node_list(SOUND).change(lambda now: now and replace(now, live=now.live[:0]))
@@ -143,8 +144,7 @@ def test_if_all_lists_are_in_doubt_nothing_is_collected() -> None:
             plan_collection(catalog)
 
 
-def test_what_no_one_node_explains_stops_everything() -> None:
-    world = TwoNodes()
+def test_what_no_one_node_explains_stops_everything(world: TwoNodes) -> None:
     put_back(world)
     with world.open() as catalog:
         catalog.parts.keys.object_ids().change(lambda _: 1)
@@ -152,8 +152,7 @@ def test_what_no_one_node_explains_stops_everything() -> None:
         plan_collection(catalog)
 
 
-def test_a_list_that_commits_left_empty_is_in_no_doubt_whatever_is_committed_afterwards() -> None:
-    world = TwoNodes()
+def test_a_list_that_commits_left_empty_is_in_no_doubt_whatever_is_committed_afterwards(world: TwoNodes) -> None:
     with world.open() as catalog:
         catalog.trim({11: 2})
         collect(catalog, plan_collection(catalog))

@@ -89,8 +89,7 @@ def test_what_facts_exclude_is_never_held(contents: list[tuple[bool, set[int]]],
 # In a catalog
 
 
-def test_uploads_compactions_and_undos_write_the_sketches_of_what_they_list() -> None:
-    world = World()
+def test_uploads_compactions_and_undos_write_the_sketches_of_what_they_list(world: World) -> None:
     with world.session(1, 2, 420_000) as (catalog, writer):
         refs = [world.upload(writer, spans) for spans in ({1: (0, 1)}, {1: (1, 2), 2: (0, 1)}, {420_000: (0, 5)})]
         ids = [ref.object_id for ref in refs]
@@ -104,8 +103,7 @@ def test_uploads_compactions_and_undos_write_the_sketches_of_what_they_list() ->
         assert sketches(node_list(catalog)) == before
 
 
-def test_an_image_of_a_catalog_excludes_by_its_sketches() -> None:
-    world = World()
+def test_an_image_of_a_catalog_excludes_by_its_sketches(world: World) -> None:
     with world.session(1, 2, 3) as (catalog, writer):
         for spans in ({1: (0, 1), 3: (0, 1)}, {2: (0, 1)}):
             world.upload(writer, spans)
@@ -120,8 +118,7 @@ def test_an_image_of_a_catalog_excludes_by_its_sketches() -> None:
         assert again is node
 
 
-def test_a_commit_that_does_not_say_what_its_object_holds_leaves_it_unknown() -> None:
-    world = World()
+def test_a_commit_that_does_not_say_what_its_object_holds_leaves_it_unknown(world: World) -> None:
     with world.open() as catalog, catalog.open_node(4) as writer:
         [object_id] = writer.prepare()
         ref, _ = world.put(object_id, [(1, 0, 1)])
@@ -132,8 +129,7 @@ def test_a_commit_that_does_not_say_what_its_object_holds_leaves_it_unknown() ->
         assert catalog.refresh().nodes[4].excludes(77) is None
 
 
-def test_a_commit_with_a_sketch_is_one_conditional_write() -> None:
-    world = World()
+def test_a_commit_with_a_sketch_is_one_conditional_write(world: World) -> None:
     with world.session(1) as (_, writer):
         [object_id] = writer.prepare()
         ref, ranges = world.put(object_id, [(1, 0, 1)])
@@ -143,8 +139,7 @@ def test_a_commit_with_a_sketch_is_one_conditional_write() -> None:
         assert sketches(writer.node_list) == {object_id: sketch(1)}
 
 
-def test_an_undo_sketches_what_comes_back_anew_also_what_was_uploaded_after_the_version() -> None:
-    world = World()
+def test_an_undo_sketches_what_comes_back_anew_also_what_was_uploaded_after_the_version(world: World) -> None:
     with world.session(1, 2) as (catalog, writer):
         refs = [world.upload(writer, {1: (at, at + 1)}) for at in range(2)]
         _compacted(world, catalog, refs[:1], [(1, 0, 1)])
@@ -172,8 +167,7 @@ def bare(world: World) -> None:
         key.change(lambda now: None if now is None or not len(now.sketches) else replace(now, sketches=no_rows(SKETCH)))
 
 
-def test_objects_without_a_sketch_are_sketched_on_request_by_one_write() -> None:
-    world = World()
+def test_objects_without_a_sketch_are_sketched_on_request_by_one_write(world: World) -> None:
     with world.session(1, 2) as (catalog, writer):
         ids = [world.upload(writer, spans).object_id for spans in ({1: (0, 1)}, {1: (1, 2), 2: (0, 1)})]
     bare(world)
@@ -188,8 +182,7 @@ def test_objects_without_a_sketch_are_sketched_on_request_by_one_write() -> None
         assert sketch_list(catalog, 4) == SketchReport(4, 2, (), ())
 
 
-def test_impossible_numbers_are_replaced() -> None:
-    world = World()
+def test_impossible_numbers_are_replaced(world: World) -> None:
     with world.session(1) as (catalog, writer):
         object_id = world.upload(writer, {1: (0, 1)}).object_id
         impossible = sketch_rows([(object_id, sketch(1))])

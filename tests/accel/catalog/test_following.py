@@ -22,7 +22,7 @@ from accel.image import MetadataImage
 from loaders.store import ObjectStore
 from loaders.store.base import ListPage
 from loaders.store.decorated import DecoratedStore, StoreCall
-from tests.world import FORMAT, World
+from tests.world import FORMAT, Watched, World
 
 Answer = TypeVar("Answer")
 
@@ -43,7 +43,7 @@ class Follower:
         self.store = store(self.world.memory)
         self.asked: list[str] = []
         self.before_request: Callable[[str], object] = lambda _: None
-        self.reader = self.world.open(_Recorded(self.store, self._hear))
+        self.reader = self.world.open(Watched(self.store, self._hear))
         self.reader.refresh()
         self.asked.clear()
 
@@ -61,16 +61,6 @@ class Follower:
         return self.writers[4]
 
 
-class _Recorded(DecoratedStore):
-    def __init__(self, store: ObjectStore, hear: Callable[[StoreCall], object]) -> None:
-        super().__init__(store)
-        self._hear = hear
-
-    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
-        self._hear(call)
-        return send()
-
-
 class Lagging(DecoratedStore):
     """Its listings show what it held when they were last let catch up."""
 
@@ -83,13 +73,14 @@ class Lagging(DecoratedStore):
         return now if self.shown is None else self.shown.setdefault((prefix, start_after), now)
 
 
-class Denied(DecoratedStore):
+def denied(store: ObjectStore) -> DecoratedStore:
     """May be read, and not be listed."""
+    return Watched(store, refuse_listings)
 
-    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
-        if call.operation == "list":
-            raise AccessDenied("list", call.key, "AccessDenied")
-        return send()
+
+def refuse_listings(call: StoreCall) -> None:
+    if call.operation == "list":
+        raise AccessDenied("list", call.key, "AccessDenied")
 
 
 class OtherETags(DecoratedStore):
@@ -103,15 +94,18 @@ class OtherETags(DecoratedStore):
 LIST_LISTS, LIST_SHARDS = "list node", "list stream-buckets/"
 
 
-def test_a_follower_with_nothing_new_asks_twice_whatever_there_is() -> None:
-    follower = Follower()
+@pytest.fixture
+def follower() -> Follower:
+    return Follower()
+
+
+def test_a_follower_with_nothing_new_asks_twice_whatever_there_is(follower: Follower) -> None:
     before = follower.reader.image()
     assert follower.follow() is before
     assert follower.asked == [LIST_LISTS, LIST_SHARDS]
 
 
-def test_a_commit_costs_a_follower_one_get_besides() -> None:
-    follower = Follower()
+def test_a_commit_costs_a_follower_one_get_besides(follower: Follower) -> None:
     before = follower.reader.image()
     follower.world.upload(follower.writer, {4: (10, 20)})
     after = follower.follow()
@@ -120,8 +114,7 @@ def test_a_commit_costs_a_follower_one_get_besides() -> None:
     assert follower.asked == [LIST_LISTS, "get_if_changed node-lists/0000000004", LIST_SHARDS]
 
 
-def test_new_streams_and_new_nodes_are_seen() -> None:
-    follower = Follower()
+def test_new_streams_and_new_nodes_are_seen(follower: Follower) -> None:
     follower.writer.open_streams([77])
     assert 77 in follower.follow().streams
     assert len(follower.asked) == 3
@@ -135,8 +128,7 @@ def test_new_streams_and_new_nodes_are_seen() -> None:
     assert follower.follow().streams[99].start_offset == 5
 
 
-def test_following_finds_what_a_refresh_finds() -> None:
-    follower = Follower()
+def test_following_finds_what_a_refresh_finds(follower: Follower) -> None:
     for start in range(10, 60, 10):
         follower.world.upload(follower.writers[5], {5: (start, start + 10)})
         assert follower.follow().version == follower.catalog.refresh().version
@@ -176,8 +168,7 @@ def test_an_object_that_moves_from_a_list_to_a_shard_is_seen_wherever_that_comes
     assert not len(follower.catalog.refresh_state().lists[4].value.stream_objects)
 
 
-def test_shards_before_lists_would_miss_an_object_that_moves_and_lists_before_shards_do_not() -> None:
-    follower = Follower()
+def test_shards_before_lists_would_miss_an_object_that_moves_and_lists_before_shards_do_not(follower: Follower) -> None:
     object_id = upload_stream_object(follower)
     before = follower.catalog.refresh_state()
     move_stream_objects(follower.catalog.parts, 4)
@@ -191,8 +182,7 @@ def test_shards_before_lists_would_miss_an_object_that_moves_and_lists_before_sh
     assert not holds(image(lists_first=False), object_id)
 
 
-def test_lists_are_listed_and_read_before_shards_are_listed() -> None:
-    follower = Follower()
+def test_lists_are_listed_and_read_before_shards_are_listed(follower: Follower) -> None:
     follower.world.upload(follower.writer, {4: (10, 20)})
     follower.writer.open_streams([78])
     follower.follow()
@@ -236,18 +226,14 @@ def test_what_a_lagging_listing_hides_is_seen_before_the_image_is_too_old() -> N
 
 
 def test_listings_alone_keep_no_image_young() -> None:
-    class Unreadable(DecoratedStore):
-        is_down = False
-
-        def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
-            if self.is_down and call.operation != "list":
-                raise AccessDenied(call.operation, call.key, "AccessDenied")
-            return send()
-
-    follower = Follower(Unreadable)
-    assert isinstance(follower.store, Unreadable)
+    follower = Follower()
     source = follower.reader.images()
-    follower.store.is_down = True
+
+    def refuse(asked: str) -> None:
+        if not asked.startswith("list"):
+            raise AccessDenied("get", asked, "AccessDenied")
+
+    follower.before_request = refuse
     follower.world.clock.seconds += CONFIRM_SECONDS - 1
     source.current()
     follower.world.clock.seconds += CONFIRM_SECONDS + 2
@@ -255,8 +241,10 @@ def test_listings_alone_keep_no_image_young() -> None:
         source.current()
 
 
-@pytest.mark.parametrize("store", [Denied, OtherETags])
-def test_where_listings_do_not_help_keys_are_asked_and_no_listing_for_a_minute(store: type[DecoratedStore]) -> None:
+@pytest.mark.parametrize("store", [denied, OtherETags])
+def test_where_listings_do_not_help_keys_are_asked_and_no_listing_for_a_minute(
+    store: Callable[[ObjectStore], DecoratedStore],
+) -> None:
     follower = Follower(store)
     follower.world.upload(follower.writer, {4: (10, 20)})
     assert len(follower.follow().nodes[4]) == 2
@@ -326,7 +314,7 @@ def test_of_two_refreshes_at_once_each_returns_all_that_was_written_before_it_be
             return build_image(*args, **named)
 
         monkeypatch.setattr("accel.catalog.refresh.build_image", built)
-        with world.open(_Recorded(world.memory, hear)) as reader:
+        with world.open(Watched(world.memory, hear)) as reader:
             reader.refresh()
             slow.append(threading.Thread(target=reader.refresh))
             slow[0].start()

@@ -80,6 +80,11 @@ def listed(catalog: ObjectCatalog, node_id: int = 4) -> set[int]:
     return {*node_list.live["object_id"].tolist(), *node_list.retired["object_id"].tolist()}
 
 
+@pytest.fixture
+def processes() -> Processes:
+    return Processes()
+
+
 @pytest.mark.parametrize("dropped", [(CreateOnly, IfMatch), (IfMatch,), (CreateOnly,)])
 def test_nothing_is_acknowledged_through_a_gateway_that_drops_conditions(dropped: tuple[type[Condition], ...]) -> None:
     world = World()
@@ -91,8 +96,7 @@ def test_nothing_is_acknowledged_through_a_gateway_that_drops_conditions(dropped
     assert [info.key for info in world.memory.list("accel/probe/")] == [CONDITIONS_KEY]
 
 
-def test_a_session_that_lost_commits_names_them_at_its_end_and_stops() -> None:
-    processes = Processes()
+def test_a_session_that_lost_commits_names_them_at_its_end_and_stops(processes: Processes) -> None:
     lost = processes.lose(2)
     assert not listed(processes.other) & set(lost)
     for call in (processes.writer.close, lambda: upload(processes.writer), processes.writer.checkpoint):
@@ -102,8 +106,7 @@ def test_a_session_that_lost_commits_names_them_at_its_end_and_stops() -> None:
     assert set(processes.kept) == listed(processes.other)
 
 
-def test_a_session_looks_every_ten_seconds_of_commits_and_writes_nothing_after_a_loss() -> None:
-    processes = Processes()
+def test_a_session_looks_every_ten_seconds_of_commits_and_writes_nothing_after_a_loss(processes: Processes) -> None:
     lost = processes.lose()
     before = processes.world.memory.get(LIST_KEY).body
     processes.world.clock.seconds += LOOK_SECONDS
@@ -112,8 +115,7 @@ def test_a_session_looks_every_ten_seconds_of_commits_and_writes_nothing_after_a
     assert processes.world.memory.get(LIST_KEY).body == before
 
 
-def test_a_loss_shows_after_more_versions_than_a_list_has_ancestors() -> None:
-    processes = Processes()
+def test_a_loss_shows_after_more_versions_than_a_list_has_ancestors(processes: Processes) -> None:
     lost = processes.lose()
     for _ in range(12):
         processes.other.prepare(4, 1)
@@ -122,9 +124,8 @@ def test_a_loss_shows_after_more_versions_than_a_list_has_ancestors() -> None:
     assert caught.value.object_ids == tuple(lost)
 
 
-def test_a_later_session_whose_list_was_replaced_by_an_earlier_one_says_so() -> None:
+def test_a_later_session_whose_list_was_replaced_by_an_earlier_one_says_so(processes: Processes) -> None:
     """Fencing rests on conditions, too: the earlier session does not find out that it is fenced."""
-    processes = Processes()
     earlier = processes.other.open_node(4)
     earlier.open_streams([STREAM])
     later = processes.writer = processes.catalog.open_node(4)
@@ -136,8 +137,7 @@ def test_a_later_session_whose_list_was_replaced_by_an_earlier_one_says_so() -> 
         later.close()
 
 
-def test_a_list_that_went_back_names_the_commits_too() -> None:
-    processes = Processes()
+def test_a_list_that_went_back_names_the_commits_too(processes: Processes) -> None:
     before = processes.world.memory.get(LIST_KEY).body
     lost = upload(processes.writer)
     processes.world.memory.put(LIST_KEY, before)
@@ -146,8 +146,7 @@ def test_a_list_that_went_back_names_the_commits_too() -> None:
     assert caught.value.object_ids == (lost,)
 
 
-def test_a_list_that_is_gone_names_all_commits() -> None:
-    processes = Processes()
+def test_a_list_that_is_gone_names_all_commits(processes: Processes) -> None:
     processes.world.memory.delete(LIST_KEY)
     with pytest.raises(CommitsLost, match="found nothing") as caught:
         processes.writer.close()
@@ -174,8 +173,7 @@ def test_looking_costs_a_request_without_a_body_every_ten_seconds_and_none_besid
         assert requests() == {"put": 2}
 
 
-def test_a_follower_of_the_process_tells_its_session_at_once() -> None:
-    processes = Processes()
+def test_a_follower_of_the_process_tells_its_session_at_once(processes: Processes) -> None:
     processes.catalog.follow()
     lost = processes.lose()
     processes.catalog.refresh_state()
@@ -184,8 +182,7 @@ def test_a_follower_of_the_process_tells_its_session_at_once() -> None:
     assert caught.value.object_ids == tuple(lost)
 
 
-def test_a_follower_that_is_behind_is_no_loss() -> None:
-    processes = Processes()
+def test_a_follower_that_is_behind_is_no_loss(processes: Processes) -> None:
     for _ in range(12):
         processes.own_gateway.before[LIST_KEY] = processes.catalog.refresh_state
         upload(processes.writer)

@@ -14,11 +14,10 @@ from accel.catalog.keys import list_version_key, node_key, shard_key
 from accel.errors import CatalogDamaged, CatalogMissing, CommitRefused
 from accel.history.rules.configuration import StreamConfiguration
 from accel.history.store import StreamStore
-from accel.testing import Crash, CrashStore
-from loaders.store import MemoryStore
+from loaders.store import MemoryStore, ObjectStore
 from loaders.tables import FormatRecord, read_format
 from tests.accel.history.store.watching import Interrupted
-from tests.world import FORMAT, World, held
+from tests.world import FORMAT, World, each_crash, held
 
 NODE, OTHER, STREAM = 4, 6, 1
 TABLES = "accel/tables/"
@@ -59,6 +58,11 @@ def refused(world: World, match: str, act: Callable[[ObjectCatalog], object]) ->
 # The counter of ids
 
 
+@pytest.fixture
+def world() -> World:
+    return World(settings=SETTINGS)
+
+
 def test_ids_are_not_given_out_anew_after_the_counter_was_deleted() -> None:
     world = busy()
     world.store.delete(COUNTER)
@@ -67,8 +71,7 @@ def test_ids_are_not_given_out_anew_after_the_counter_was_deleted() -> None:
     refused(world, "object-ids.*found none", lambda catalog: catalog.prepare(NODE, 1))
 
 
-def test_a_session_that_is_open_gives_no_ids_of_a_counter_that_was_deleted() -> None:
-    world = World(settings=SETTINGS)
+def test_a_session_that_is_open_gives_no_ids_of_a_counter_that_was_deleted(world: World) -> None:
     with world.session(STREAM) as (_, writer):
         taken = writer.prepare(3)
         world.store.delete(COUNTER)
@@ -78,8 +81,7 @@ def test_a_session_that_is_open_gives_no_ids_of_a_counter_that_was_deleted() -> 
             writer.prepare(1)
 
 
-def test_a_counter_that_was_put_back_gives_nothing() -> None:
-    world = World(settings=SETTINGS)
+def test_a_counter_that_was_put_back_gives_nothing(world: World) -> None:
     older = world.store.get(COUNTER).body
     busy(world)
     world.store.put(COUNTER, older)
@@ -88,8 +90,7 @@ def test_a_counter_that_was_put_back_gives_nothing() -> None:
     refused(world, expected, lambda catalog: catalog.prepare(OTHER, 1))
 
 
-def test_a_session_that_is_open_gives_no_ids_of_a_counter_that_was_put_back() -> None:
-    world = World(settings=SETTINGS)
+def test_a_session_that_is_open_gives_no_ids_of_a_counter_that_was_put_back(world: World) -> None:
     older = world.store.get(COUNTER).body
     with world.open() as catalog, catalog.open_node(NODE) as writer:
         taken = writer.prepare(8)
@@ -98,8 +99,7 @@ def test_a_session_that_is_open_gives_no_ids_of_a_counter_that_was_put_back() ->
             writer.prepare(1)
 
 
-def test_an_import_does_not_begin_a_lost_counter_anew() -> None:
-    world = World(settings=SETTINGS)
+def test_an_import_does_not_begin_a_lost_counter_anew(world: World) -> None:
     world.put(7, [(STREAM, 0, 10)])
     with world.open() as catalog:
         plan = plan_import(catalog, bucket_objects(catalog), ImportChoice(nodes=NODE))
@@ -127,8 +127,7 @@ def test_a_list_that_was_deleted_is_not_made_anew() -> None:
 
 
 @pytest.mark.parametrize("trace", ["directory", "checkpoint", "ranges"])
-def test_one_trace_of_a_node_is_enough(trace: str) -> None:
-    world = World(settings=SETTINGS)
+def test_one_trace_of_a_node_is_enough(world: World, trace: str) -> None:
     empty_directory = world.store.get(DIRECTORY).body
     with world.session() as (_, writer):
         if trace == "ranges":
@@ -192,8 +191,7 @@ def test_the_tables_of_all_streams_are_not_made_anew_beside_a_scope() -> None:
 
 
 @pytest.mark.parametrize("lost", ["segmentStreams", "transactionIds", ""])
-def test_ids_of_histories_are_not_given_out_anew(lost: str) -> None:
-    world = World(settings=SETTINGS)
+def test_ids_of_histories_are_not_given_out_anew(world: World, lost: str) -> None:
     streams = StreamStore.open(world.store, system=world.system)
     streams.create_scope("shop")
     stream = streams.create_stream("shop", "orders", StreamConfiguration(min_segments=1))
@@ -209,8 +207,7 @@ def test_ids_of_histories_are_not_given_out_anew(lost: str) -> None:
     assert stream.segment_stream(0) == 0
 
 
-def test_a_counter_of_segments_below_a_binding_that_was_read_is_refused() -> None:
-    world = World(settings=SETTINGS)
+def test_a_counter_of_segments_below_a_binding_that_was_read_is_refused(world: World) -> None:
     key = f"{TABLES}_system%2Fcounters/segmentStreams"
     older = world.store.get(key).body
     streams = StreamStore.open(world.store, system=world.system)
@@ -223,8 +220,7 @@ def test_a_counter_of_segments_below_a_binding_that_was_read_is_refused() -> Non
         again.create_stream("shop", "other", StreamConfiguration(min_segments=1))
 
 
-def test_a_transaction_is_not_begun_under_the_id_of_another() -> None:
-    world = World(settings=SETTINGS)
+def test_a_transaction_is_not_begun_under_the_id_of_another(world: World) -> None:
     key = f"{TABLES}_system%2Fcounters/transactionIds"
     older = world.store.get(key).body
     streams = StreamStore.open(world.store, system=world.system)
@@ -274,8 +270,8 @@ def test_a_bucket_that_was_deleted_is_not_made_anew() -> None:
 # The format record, and init
 
 
-def initialised(world: World, wanted: FormatRecord = FORMAT) -> None:
-    ObjectCatalog.init(world.store, wanted, settings=SETTINGS, system=world.system)
+def initialised(world: World, wanted: FormatRecord = FORMAT, store: ObjectStore | None = None) -> None:
+    ObjectCatalog.init(store or world.store, wanted, settings=SETTINGS, system=world.system)
 
 
 def test_a_format_record_that_was_deleted_is_written_again_with_the_same_choices() -> None:
@@ -329,8 +325,7 @@ def test_a_catalog_in_use_that_lost_more_than_its_format_record_is_not_made_anew
     assert keys(world) == before
 
 
-def test_a_counter_that_went_back_is_found_when_the_format_record_is_written_again() -> None:
-    world = World(settings=SETTINGS)
+def test_a_counter_that_went_back_is_found_when_the_format_record_is_written_again(world: World) -> None:
     older = world.store.get(COUNTER).body
     busy(world)
     world.store.put(COUNTER, older)
@@ -341,25 +336,21 @@ def test_a_counter_that_went_back_is_found_when_the_format_record_is_written_aga
 
 def test_init_that_died_before_any_of_its_writes_is_repeated() -> None:
     whole = set(keys(World(settings=SETTINGS)))
-    for number in range(WRITES_MAX):
-        world = World(settings=SETTINGS)  # for its clock and nonces; the bucket is emptied
+
+    def emptied() -> World:
+        world = World(settings=SETTINGS)  # for its clock and nonces
         for info in list(world.memory.list("")):
             world.memory.delete(info.key)
-        store = CrashStore(world.store, number)
-        try:
-            ObjectCatalog.init(store, FORMAT, settings=SETTINGS, system=world.system)
-        except Crash:
-            assert read_format(world.store) is None or store.writes == number + 1
+        return world
+
+    for world, has_died in each_crash(emptied, lambda world, store: initialised(world, store=store), writes_min=21):
+        if has_died:
             initialised(world)
         assert {key for key in keys(world) if "/probe/" not in key} == whole
         busy(world)
         streams = StreamStore.open(world.store, system=world.system)
         streams.create_scope("shop")
         assert streams.create_stream("shop", "orders", StreamConfiguration(min_segments=1)).segment_stream(0) == 0
-        if not store.has_crashed:
-            assert number > 20
-            return
-    pytest.fail(f"expected fewer than {WRITES_MAX} writes")
 
 
 def test_two_that_initialise_at_once_make_one_catalog() -> None:

@@ -20,8 +20,7 @@ from tests.world import World, held
 T = TypeVar("T")
 
 
-def test_an_upload_is_one_conditional_write_whatever_its_number_of_streams() -> None:
-    world = World()
+def test_an_upload_is_one_conditional_write_whatever_its_number_of_streams(world: World) -> None:
     with world.session(*range(3000)) as (_, writer):
         world.upload(writer, dict.fromkeys(range(3000), (0, 5)))
         [object_id] = writer.prepare()
@@ -31,8 +30,7 @@ def test_an_upload_is_one_conditional_write_whatever_its_number_of_streams() -> 
         assert world.store.snapshot().total.requests == 1
 
 
-def test_ids_are_prepared_ahead_by_the_write_of_a_commit() -> None:
-    world = World()
+def test_ids_are_prepared_ahead_by_the_write_of_a_commit(world: World) -> None:
     with world.session(1) as (_, writer):
         world.upload(writer, {1: (0, 1)})
         world.store.reset()
@@ -41,8 +39,7 @@ def test_ids_are_prepared_ahead_by_the_write_of_a_commit() -> None:
         assert object_id in writer.node_list.prepared["object_id"]
 
 
-def test_ids_that_do_not_last_long_enough_are_not_handed_out() -> None:
-    world = World()
+def test_ids_that_do_not_last_long_enough_are_not_handed_out(world: World) -> None:
     with world.session(1) as (catalog, writer):
         world.upload(writer, {1: (0, 1)})
         seconds = catalog.format.prepared_seconds + 100
@@ -75,22 +72,19 @@ def test_an_upload_that_does_not_continue_its_streams_is_refused_without_a_write
         assert writer.end(1) == 5
 
 
-def test_an_object_whose_sizes_are_unknown_is_refused() -> None:
-    world = World()
+def test_an_object_whose_sizes_are_unknown_is_refused(world: World) -> None:
     with world.session(1) as (_, writer):
         [object_id] = writer.prepare()
         with pytest.raises(CommitRefused, match="its size and index size"):
             writer.commit_upload(ObjectRef(object_id), {1: (0, 1)})
 
 
-def test_an_id_that_was_never_prepared_is_refused() -> None:
-    world = World()
+def test_an_id_that_was_never_prepared_is_refused(world: World) -> None:
     with world.session(1) as (_, writer), pytest.raises(CommitRefused, match="prepared"):
         writer.commit_upload(ObjectRef(999, 100, 36), {1: (0, 1)})
 
 
-def test_an_upload_that_is_committed_twice_is_listed_once() -> None:
-    world = World()
+def test_an_upload_that_is_committed_twice_is_listed_once(world: World) -> None:
     with world.session(1) as (catalog, writer):
         [object_id] = writer.prepare()
         ref, ranges = world.put(object_id, [(1, 0, 5)])
@@ -101,8 +95,7 @@ def test_an_upload_that_is_committed_twice_is_listed_once() -> None:
         assert held(catalog, 1) == [(object_id, 0, 5)]
 
 
-def test_a_listed_object_cannot_be_committed_with_other_ranges() -> None:
-    world = World()
+def test_a_listed_object_cannot_be_committed_with_other_ranges(world: World) -> None:
     with world.session(1) as (_, writer):
         ref = world.upload(writer, {1: (0, 5)})
         with pytest.raises(CommitRefused, match="listed"):
@@ -110,8 +103,7 @@ def test_a_listed_object_cannot_be_committed_with_other_ranges() -> None:
         assert writer.end(1) == 5
 
 
-def test_a_newer_session_ends_the_older_one() -> None:
-    world = World()
+def test_a_newer_session_ends_the_older_one(world: World) -> None:
     with world.open() as catalog, world.open() as elsewhere:
         old = catalog.open_node(4)
         old.open_streams([1])
@@ -141,8 +133,7 @@ def test_a_new_session_knows_where_streams_ended(checkpoint_commits: int) -> Non
         world.upload(successor, {1: (7, 8), 3: (0, 1)})
 
 
-def test_a_checkpoint_spares_a_new_session_the_objects_before_it() -> None:
-    world = World()
+def test_a_checkpoint_spares_a_new_session_the_objects_before_it(world: World) -> None:
     with world.session(1) as (catalog, writer):
         for number in range(20):
             world.upload(writer, {1: (number, number + 1)})
@@ -163,8 +154,7 @@ def test_compaction_behind_a_checkpoint_hides_no_end() -> None:
         assert catalog.open_node(4).end(1) == 5
 
 
-def test_a_stream_moves_between_nodes_and_back_without_a_gap() -> None:
-    world = World()
+def test_a_stream_moves_between_nodes_and_back_without_a_gap(world: World) -> None:
     with world.open() as catalog:
         four, seven = catalog.open_node(4), catalog.open_node(7)
         four.open_streams([1])
@@ -183,8 +173,7 @@ def test_a_stream_moves_between_nodes_and_back_without_a_gap() -> None:
         assert [tuple(span) for _, *span in held(catalog, 1)] == [(0, 10), (10, 30), (30, 31)]
 
 
-def test_streams_of_a_dead_owner_are_closed_at_the_tail_of_its_list() -> None:
-    world = World()
+def test_streams_of_a_dead_owner_are_closed_at_the_tail_of_its_list(world: World) -> None:
     with world.session(1, 2) as (catalog, dead):
         world.upload(dead, {1: (0, 10), 2: (0, 3)})
         assert catalog.close_streams([1]) == {1: 10}
@@ -213,8 +202,7 @@ def test_objects_of_one_stream_come_with_an_upload_and_move_to_their_bucket(monk
         assert catalog.open_node(4).end(1) == 60
 
 
-def test_a_stream_in_two_objects_of_one_upload_is_refused() -> None:
-    world = World()
+def test_a_stream_in_two_objects_of_one_upload_is_refused(world: World) -> None:
     with world.session(1) as (_, writer):
         first, second = writer.prepare(2)
         ref, ranges = world.put(first, [(1, 0, 4)])
@@ -222,8 +210,7 @@ def test_a_stream_in_two_objects_of_one_upload_is_refused() -> None:
             writer.commit_upload(ref, ranges, stream_objects={1: world.put_stream_object(second, 1, 4, 9)})
 
 
-def test_trimming_lets_go_what_lies_below_and_never_more() -> None:
-    world = World()
+def test_trimming_lets_go_what_lies_below_and_never_more(world: World) -> None:
     with world.session(1) as (catalog, writer):
         world.upload(writer, {1: (0, 10)})
         writer.trim({1: 4})
@@ -239,8 +226,7 @@ def test_trimming_lets_go_what_lies_below_and_never_more() -> None:
             assert other.open_node(4).end(1) == 10
 
 
-def test_a_second_call_at_the_same_time_is_refused() -> None:
-    world = World()
+def test_a_second_call_at_the_same_time_is_refused(world: World) -> None:
     with world.session() as (_, writer), writer._turn(), pytest.raises(RuntimeError, match="one call at a time"):
         writer.prepare()
 

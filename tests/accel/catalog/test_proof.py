@@ -73,6 +73,11 @@ class Watched(DecoratedStore):
         return send()
 
 
+@pytest.fixture
+def world() -> AgingWorld:
+    return AgingWorld()
+
+
 @pytest.mark.parametrize("has_mark", [False, True])
 def test_objects_of_another_system_with_ids_of_this_catalog_are_never_deleted(has_mark: bool) -> None:
     world = Shared()
@@ -137,8 +142,7 @@ def test_a_retired_row_does_not_prove_an_object_with_other_bytes_of_the_same_siz
         assert world.foreign_left() == world.foreign
 
 
-def test_a_size_that_differs_from_the_row_proves_nothing_even_with_a_mark() -> None:
-    world = AgingWorld()
+def test_a_size_that_differs_from_the_row_proves_nothing_even_with_a_mark(world: AgingWorld) -> None:
     source = world.sources[0].object_id
     world.memory.put(LAYOUT.object_key(source), b"cut off", mark=world.mark(source))
     world.wait(DAY_SECONDS / 2)
@@ -147,8 +151,7 @@ def test_a_size_that_differs_from_the_row_proves_nothing_even_with_a_mark() -> N
     assert [each.object_id for each, _ in report.unproven] == [source]
 
 
-def test_a_row_without_a_checksum_proves_no_object_without_a_mark() -> None:
-    world = AgingWorld()
+def test_a_row_without_a_checksum_proves_no_object_without_a_mark(world: AgingWorld) -> None:
     source = world.sources[0].object_id
     world.memory.put(LAYOUT.object_key(source), world.memory.get(LAYOUT.object_key(source)).body)
     world.wait(DAY_SECONDS / 2)
@@ -178,8 +181,7 @@ def test_a_mark_at_the_key_of_another_object_proves_nothing() -> None:
     assert found == [Standing.OURS, unproven, unproven, Standing.OURS, unproven, Standing.MISSING]
 
 
-def test_an_object_that_is_gone_costs_its_row_and_no_delete() -> None:
-    world = AgingWorld()
+def test_an_object_that_is_gone_costs_its_row_and_no_delete(world: AgingWorld) -> None:
     gone = world.sources[0].object_id
     world.memory.delete(LAYOUT.object_key(gone))
     world.wait(DAY_SECONDS / 2)
@@ -192,8 +194,7 @@ def test_an_object_that_is_gone_costs_its_row_and_no_delete() -> None:
     assert store.requests["get_range", LAYOUT.object_key(gone)] == 0
 
 
-def test_an_object_that_cannot_be_read_is_not_deleted_and_tried_again() -> None:
-    world = AgingWorld()
+def test_an_object_that_cannot_be_read_is_not_deleted_and_tried_again(world: AgingWorld) -> None:
     denied = world.sources[0].object_id
     world.wait(DAY_SECONDS / 2)
     with world.open(Watched(world.memory, LAYOUT.object_key(denied))) as catalog:
@@ -217,8 +218,7 @@ def test_a_dry_run_says_what_a_collection_then_does_and_writes_nothing() -> None
     assert seen.unproven
 
 
-def test_a_dry_run_that_is_told_to_stop_shows_what_it_has_looked_at() -> None:
-    world = AgingWorld()
+def test_a_dry_run_that_is_told_to_stop_shows_what_it_has_looked_at(world: AgingWorld) -> None:
     with world.open() as catalog:
         for object_id in catalog.parts.ids.take(1100):
             world.memory.put(LAYOUT.object_key(object_id), b"orphan", mark=world.mark(object_id))
@@ -233,8 +233,7 @@ def test_a_dry_run_that_is_told_to_stop_shows_what_it_has_looked_at() -> None:
     assert len(report.deleted) + len(report.spared) == 1000
 
 
-def test_a_proof_is_one_request_for_an_object_with_a_mark() -> None:
-    world = AgingWorld()
+def test_a_proof_is_one_request_for_an_object_with_a_mark(world: AgingWorld) -> None:
     world.wait(DAY_SECONDS / 2)
     store = Watched(world.memory)
     with world.open(store) as catalog:
@@ -281,8 +280,7 @@ def test_an_unproven_object_is_shown_and_deleted_by_its_id_alone() -> None:
             find_stray(catalog, replaced)
 
 
-def test_no_object_that_the_catalog_needs_is_deleted_by_its_id() -> None:
-    world = AgingWorld()
+def test_no_object_that_the_catalog_needs_is_deleted_by_its_id(world: AgingWorld) -> None:
     with world.open() as catalog:
         [prepared] = catalog.prepare(4, 1)
         world.put(prepared, [(1, 0, 1)])

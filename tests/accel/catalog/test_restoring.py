@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
 from dataclasses import replace
 
 import msgspec
@@ -21,12 +20,11 @@ from accel.errors import CatalogDamaged, CatalogWentBack, CommitRefused, Session
 from loaders.hints import write_pack
 from loaders.layout import HintKind, hint_root_key
 from loaders.object_ref import ObjectRef
-from loaders.store import ObjectStore
-from loaders.store.decorated import Answer, DecoratedStore, StoreCall
+from loaders.store.decorated import StoreCall
 from loaders.tables import read_format, renew_format
 from tests.accel.catalog.test_damage import Bodies, Busy
 from tests.loaders.hints.builders import filter_of
-from tests.world import FORMAT, LAYOUT, NAMESPACE, World
+from tests.world import FORMAT, LAYOUT, NAMESPACE, Watched, World
 
 STREAM = 1001
 LIST_KEY = "accel/tables/node-lists/0000000004"
@@ -64,8 +62,12 @@ class Restorable(Busy):
             return restored(catalog, plan_restored(catalog))
 
 
-def test_a_reader_that_lived_through_it_says_so_and_serves_nothing_from_the_old_image() -> None:
-    world = Restorable()
+@pytest.fixture
+def world() -> Restorable:
+    return Restorable()
+
+
+def test_a_reader_that_lived_through_it_says_so_and_serves_nothing_from_the_old_image(world: Restorable) -> None:
     assert len(world.read_on()) == 8
     world.put_back()
     for seconds in (0, 0.5, 0.5, 30, 2000):
@@ -76,9 +78,8 @@ def test_a_reader_that_lived_through_it_says_so_and_serves_nothing_from_the_old_
             world.catalog.refresh()
 
 
-def test_a_key_that_went_back_ends_the_sessions_of_its_process_for_good() -> None:
+def test_a_key_that_went_back_ends_the_sessions_of_its_process_for_good(world: Restorable) -> None:
     """Any key, seen by anyone: a list that is whole proves nothing once a shard was put back."""
-    world = Restorable()
     world.writer.open_streams([1002, 1003, 1004, 1005])
     newest = world.bodies()
     world.catalog.refresh()
@@ -96,8 +97,7 @@ def test_a_key_that_went_back_ends_the_sessions_of_its_process_for_good() -> Non
         world.write(writer, STREAM)
 
 
-def test_closing_a_session_whose_checkpoint_went_back_says_so() -> None:
-    world = Restorable()
+def test_closing_a_session_whose_checkpoint_went_back_says_so(world: Restorable) -> None:
     key = "accel/tables/node-checkpoints/0000000004"
     world.writer.checkpoint()
     before = world.bodies()
@@ -109,8 +109,7 @@ def test_closing_a_session_whose_checkpoint_went_back_says_so() -> None:
         world.writer.close()
 
 
-def test_after_restored_a_reader_goes_on_with_what_is_there() -> None:
-    world = Restorable()
+def test_after_restored_a_reader_goes_on_with_what_is_there(world: Restorable) -> None:
     before = world.read_on()
     world.put_back()
     with pytest.raises(CatalogWentBack):
@@ -147,8 +146,7 @@ def test_another_history_of_the_same_length_is_seen() -> None:
         world.read_on()
 
 
-def test_a_list_that_is_gone_is_seen_by_who_has_read_it() -> None:
-    world = Restorable()
+def test_a_list_that_is_gone_is_seen_by_who_has_read_it(world: Restorable) -> None:
     assert len(world.read_on()) == 8
     world.memory.delete(LIST_KEY)
     with pytest.raises(CatalogWentBack, match="found nothing"):
@@ -158,8 +156,7 @@ def test_a_list_that_is_gone_is_seen_by_who_has_read_it() -> None:
         world.read_on()
 
 
-def test_a_key_that_is_right_again_ends_it() -> None:
-    world = Restorable()
+def test_a_key_that_is_right_again_ends_it(world: Restorable) -> None:
     right = world.memory.get(LIST_KEY).body
     assert len(world.read_on()) == 8
     world.memory.put(LIST_KEY, world.copy[LIST_KEY])
@@ -169,8 +166,7 @@ def test_a_key_that_is_right_again_ends_it() -> None:
     assert len(world.read_on()) == 8
 
 
-def test_a_writer_that_lived_through_it_commits_nothing() -> None:
-    world = Restorable()
+def test_a_writer_that_lived_through_it_commits_nothing(world: Restorable) -> None:
     world.put_back()
     before = world.bodies()
     with pytest.raises(CatalogWentBack):
@@ -196,8 +192,7 @@ def test_after_restored_a_writer_that_lived_through_it_is_fenced(more: int) -> N
         assert len(catalog.refresh().node(4)) == count
 
 
-def test_no_id_of_the_lost_time_is_given_out_again() -> None:
-    world = Restorable()
+def test_no_id_of_the_lost_time_is_given_out_again(world: Restorable) -> None:
     taken = set(world.later) | set(world.catalog.prepare(4, 3))
     kept = {LAYOUT.object_key(each): world.memory.get(LAYOUT.object_key(each)).body for each in world.later}
     world.put_back({**world.copy, **kept})
@@ -209,8 +204,7 @@ def test_no_id_of_the_lost_time_is_given_out_again() -> None:
         assert not set(new) & taken
 
 
-def test_a_counter_that_is_gone_is_made_above_all_ids() -> None:
-    world = Restorable()
+def test_a_counter_that_is_gone_is_made_above_all_ids(world: Restorable) -> None:
     world.memory.delete("accel/tables/counters/object-ids")
     report = world.restored()
     assert report.plan.next_object_id is None
@@ -221,8 +215,7 @@ def test_a_counter_that_is_gone_is_made_above_all_ids() -> None:
         assert verify(catalog).outcome is Verdict.CLEAN
 
 
-def test_nodes_that_come_later_leave_the_generation() -> None:
-    world = Restorable()
+def test_nodes_that_come_later_leave_the_generation(world: Restorable) -> None:
     generation = world.restored().generation
     with world.session(2001, node_id=6) as (catalog, writer):
         world.write(writer, 2001)
@@ -241,8 +234,7 @@ def test_an_import_leaves_the_generation() -> None:
         assert generation_of(catalog) == generation
 
 
-def test_a_format_record_that_was_deleted_comes_back_in_its_generation() -> None:
-    world = Restorable()
+def test_a_format_record_that_was_deleted_comes_back_in_its_generation(world: Restorable) -> None:
     generation = world.restored().generation
     world.memory.delete("accel/format")
     with pytest.raises(CommitRefused, match="in use"):
@@ -269,8 +261,7 @@ def generation_of(catalog: ObjectCatalog) -> str:
     return directory.value.generation
 
 
-def test_ids_that_hints_name_are_passed_over() -> None:
-    world = Restorable()
+def test_ids_that_hints_name_are_passed_over(world: Restorable) -> None:
     world.memory.put(hint_root_key(HintKind.SNAPSHOTS, 4), b"no root")  # what cannot be read names none
     assert world.restored().plan.highest_object_id < 9_000
     added = [(ObjectRef(9_000, 100), filter_of(STREAM))]
@@ -278,8 +269,7 @@ def test_ids_that_hints_name_are_passed_over() -> None:
     assert world.restored().plan.highest_object_id == 9_000
 
 
-def test_a_directory_that_went_back_names_all_nodes_again() -> None:
-    world = Restorable()
+def test_a_directory_that_went_back_names_all_nodes_again(world: Restorable) -> None:
     with world.session(2001, node_id=6) as (catalog, writer):
         world.write(writer, 2001)
     directory = "accel/tables/nodes/directory"
@@ -291,8 +281,7 @@ def test_a_directory_that_went_back_names_all_nodes_again() -> None:
         assert sorted(catalog.refresh().nodes) == [4, 6]
 
 
-def test_a_dry_run_writes_nothing_and_a_repetition_is_safe() -> None:
-    world = Restorable()
+def test_a_dry_run_writes_nothing_and_a_repetition_is_safe(world: Restorable) -> None:
     before = world.bodies()
     with world.open() as catalog:
         plan_restored(catalog)
@@ -305,15 +294,13 @@ def test_a_dry_run_writes_nothing_and_a_repetition_is_safe() -> None:
     assert len(world.read_on()) == 8
 
 
-def test_a_clock_that_is_behind_makes_a_later_generation_all_the_same() -> None:
-    world = Restorable()
+def test_a_clock_that_is_behind_makes_a_later_generation_all_the_same(world: Restorable) -> None:
     first = world.restored().generation
     world.clock.seconds -= 10_000
     assert world.restored().generation > first
 
 
-def test_what_was_put_back_is_collected_as_orphans_only_after_their_time() -> None:
-    world = Restorable()
+def test_what_was_put_back_is_collected_as_orphans_only_after_their_time(world: Restorable) -> None:
     kept = {LAYOUT.object_key(each): world.memory.get(LAYOUT.object_key(each)).body for each in world.later}
     world.put_back({**world.copy, **kept})
     world.restored()
@@ -323,8 +310,7 @@ def test_what_was_put_back_is_collected_as_orphans_only_after_their_time() -> No
         assert collect(catalog, plan).failed == ()
 
 
-def test_renewing_the_format_refuses_an_earlier_generation() -> None:
-    world = Restorable()
+def test_renewing_the_format_refuses_an_earlier_generation(world: Restorable) -> None:
     world.restored()
     for generation in ("x", "1" * 47, "01760000000000-" + "g" * 32):
         with pytest.raises(ValueError, match="expected a generation of 14 digits"):
@@ -333,8 +319,7 @@ def test_renewing_the_format_refuses_an_earlier_generation() -> None:
         renew_format(world.store, "0", world.system.nonce)
 
 
-def test_sessions_and_imports_keep_the_generation() -> None:
-    world = Restorable()
+def test_sessions_and_imports_keep_the_generation(world: Restorable) -> None:
     generation = world.restored().generation
     with world.open() as catalog, catalog.open_node(9):
         directory = catalog.parts.keys.directory().read()
@@ -350,8 +335,7 @@ def test_the_error_can_be_sent_to_another_process() -> None:
     assert (str(again), again.seen, again.found) == (str(error), error.seen, None)
 
 
-def test_a_session_refuses_a_list_that_its_checkpoint_is_ahead_of() -> None:
-    world = Restorable()
+def test_a_session_refuses_a_list_that_its_checkpoint_is_ahead_of(world: Restorable) -> None:
     world.writer.close()
     world.memory.put(LIST_KEY, world.copy[LIST_KEY])
     with (
@@ -361,8 +345,7 @@ def test_a_session_refuses_a_list_that_its_checkpoint_is_ahead_of() -> None:
         catalog.open_node(4)
 
 
-def test_an_object_that_is_listed_already_must_be_the_same_one() -> None:
-    world = Restorable()
+def test_an_object_that_is_listed_already_must_be_the_same_one(world: Restorable) -> None:
     ref = world.catalog.refresh().node(4).refs[-1]
     opened = next(iter(world.catalog.parts.open_all(4, [ref])))
     world.writer.commit_upload(ref, opened.ranges)  # repeated: nothing changes
@@ -371,23 +354,15 @@ def test_an_object_that_is_listed_already_must_be_the_same_one() -> None:
     world.writer.commit_upload(replace(ref, tail_checksum=-1), opened.ranges)  # nobody knows: nothing contradicts
 
 
-class Between(DecoratedStore):
-    """Something happens before each read of a stream shard, after the lists were read."""
-
-    def __init__(self, store: ObjectStore, act: Callable[[], object]) -> None:
-        super().__init__(store)
-        self._act = act
-
-    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
-        if call.key.startswith("accel/tables/stream-buckets/"):
-            self._act()
-        return send()
-
-
 def test_sessions_that_begin_while_an_image_is_read_are_no_damage() -> None:
     world = World()
     world.upload(opened_with(world, [1]), {1: (0, 10)})
-    with world.open(Between(world.memory, lambda: world.open().open_node(4))) as reader:
+
+    def begin(call: StoreCall) -> None:
+        if call.key.startswith("accel/tables/stream-buckets/"):
+            world.open().open_node(4)
+
+    with world.open(Watched(world.memory, begin)) as reader:
         for _ in range(3):
             image = reader.refresh()
             assert [ref.object_id for ref in image.nodes[4].refs] == [0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from typing import TypeVar
@@ -16,9 +15,8 @@ from accel.catalog.node_list import is_led_back, undoable_commits
 from accel.catalog.undo import undo
 from accel.errors import CommitRefused
 from accel.image import MetadataImage
-from loaders.store import ObjectStore
-from loaders.store.decorated import DecoratedStore, StoreCall
-from tests.world import FORMAT, World
+from loaders.store.decorated import StoreCall
+from tests.world import FORMAT, Interrupted, World
 
 Answer = TypeVar("Answer")
 
@@ -50,32 +48,28 @@ class Compacted:
         return sorted(found + [(each.start, each.end) for each in held if each is not None])
 
 
-class BeforeBuckets(DecoratedStore):
-    """Lets somebody act once a reader has read the lists, in front of its first request for a bucket."""
+@pytest.fixture
+def compacted() -> Compacted:
+    return Compacted()
 
-    def __init__(self, store: ObjectStore) -> None:
-        super().__init__(store)
-        self.acts: list[Callable[[], object]] = []
 
-    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
-        if self.acts and f"/{STREAM_SHARDS}/" in call.key:
-            self.acts.pop(0)()
-        return send()
+def is_of_a_shard(call: StoreCall) -> bool:
+    return f"/{STREAM_SHARDS}/" in call.key
 
 
 @pytest.mark.parametrize("is_cold", [True, False])
-def test_an_image_into_whose_reading_an_undo_comes_lacks_nothing(*, is_cold: bool) -> None:
-    compacted = Compacted()
-    store = BeforeBuckets(compacted.world.memory)
+def test_an_image_into_whose_reading_an_undo_comes_lacks_nothing(compacted: Compacted, *, is_cold: bool) -> None:
+    skipped = 0 if is_cold else FORMAT.stream_buckets
+    store = Interrupted(compacted.world.memory, partial(undo, compacted.catalog, 4), skipped, is_of_a_shard)
     with compacted.world.open(store) as reader:
         if not is_cold:
             reader.refresh()
-        store.acts.append(partial(undo, compacted.catalog, 4))
+        assert store.fitting == skipped
         assert compacted.spans(reader.refresh()) == [(0, 10), (10, 20), (20, 30), (30, 40)]
+        assert store.fitting > skipped
 
 
-def test_an_image_shows_twice_rather_than_not_at_all_while_an_undo_is_under_way() -> None:
-    compacted = Compacted()
+def test_an_image_shows_twice_rather_than_not_at_all_while_an_undo_is_under_way(compacted: Compacted) -> None:
     reader = compacted.world.open()
     before = reader.refresh_state()
     assert not any(is_led_back(before.node_lists(), seen.value) for seen in before.shards)
@@ -86,8 +80,7 @@ def test_an_image_shows_twice_rather_than_not_at_all_while_an_undo_is_under_way(
     assert all(first[1] >= second[0] for first, second in pairwise(compacted.spans(after.built.image)))
 
 
-def test_a_refresh_asks_once_after_trimming_too() -> None:
-    compacted = Compacted()
+def test_a_refresh_asks_once_after_trimming_too(compacted: Compacted) -> None:
     keys = 1 + 1 + FORMAT.stream_buckets
     compacted.catalog.refresh()
     compacted.catalog.trim({1: 20})
@@ -97,8 +90,7 @@ def test_a_refresh_asks_once_after_trimming_too() -> None:
         assert compacted.world.store.snapshot().total.requests == keys
 
 
-def test_a_commit_can_be_undone_until_its_sources_are_doomed() -> None:
-    compacted = Compacted()
+def test_a_commit_can_be_undone_until_its_sources_are_doomed(compacted: Compacted) -> None:
     seen = compacted.catalog.parts.keys.node_list(4).read()
     assert seen is not None
     assert undoable_commits(seen.value).tolist() == [4]
@@ -109,8 +101,7 @@ def test_a_commit_can_be_undone_until_its_sources_are_doomed() -> None:
     assert undoable_commits(seen.value).tolist() == []
 
 
-def test_what_a_compaction_made_is_merged_when_nobody_can_undo_it_any_more() -> None:
-    compacted = Compacted()
+def test_what_a_compaction_made_is_merged_when_nobody_can_undo_it_any_more(compacted: Compacted) -> None:
     with pytest.raises(CommitRefused, match="stream 1: expected objects to merge that no undo removes, found"):
         compacted.merge()
     compacted.world.clock.seconds += FORMAT.retired_seconds + 1
@@ -123,8 +114,7 @@ def test_what_a_compaction_made_is_merged_when_nobody_can_undo_it_any_more() -> 
         undo(compacted.catalog, 4)
 
 
-def test_what_an_undone_compaction_made_is_not_merged() -> None:
-    compacted = Compacted()
+def test_what_an_undone_compaction_made_is_not_merged(compacted: Compacted) -> None:
     undo(compacted.catalog, 4)
     with pytest.raises(CommitRefused, match="gone"):
         compacted.merge()

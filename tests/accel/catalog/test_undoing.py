@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NoReturn, TypeVar
 
 import pytest
@@ -17,9 +16,7 @@ from accel.image import StreamObject
 from accel.testing import Crash, CrashStore
 from loaders.errors import StoreUnavailable
 from loaders.object_ref import ObjectRef
-from loaders.store import ObjectStore
-from loaders.store.decorated import WRITES, StoreCall
-from tests.world import LAYOUT, World, held
+from tests.world import LAYOUT, Interrupted, World, held
 
 Answer = TypeVar("Answer")
 
@@ -55,8 +52,12 @@ def expected(world: Compacted) -> Held:
     return {1: spans, 2: spans}
 
 
-def test_undoing_brings_the_sources_back_and_keeps_later_uploads() -> None:
-    world = Compacted()
+@pytest.fixture
+def world() -> Compacted:
+    return Compacted()
+
+
+def test_undoing_brings_the_sources_back_and_keeps_later_uploads(world: Compacted) -> None:
     with world.open() as catalog:
         report = undo(catalog, 4)
         assert report.is_changed
@@ -65,8 +66,7 @@ def test_undoing_brings_the_sources_back_and_keeps_later_uploads() -> None:
         assert contents(catalog) == expected(world)
 
 
-def test_versions_tell_what_the_list_was() -> None:
-    world = Compacted()
+def test_versions_tell_what_the_list_was(world: Compacted) -> None:
     with world.open() as catalog:
         [only] = versions(catalog, 4)
         assert only.live == len(world.sources)
@@ -75,8 +75,7 @@ def test_versions_tell_what_the_list_was() -> None:
         assert len(versions(catalog, 4)) == 2
 
 
-def test_an_undo_that_is_repeated_changes_nothing() -> None:
-    world = Compacted()
+def test_an_undo_that_is_repeated_changes_nothing(world: Compacted) -> None:
     with world.open() as catalog:
         [only] = versions(catalog, 4)
         undo(catalog, 4, only.sequence)
@@ -87,8 +86,7 @@ def test_an_undo_that_is_repeated_changes_nothing() -> None:
             undo(catalog, 4)
 
 
-def test_a_writer_goes_on_after_an_undo() -> None:
-    world = Compacted()
+def test_a_writer_goes_on_after_an_undo(world: Compacted) -> None:
     with world.open() as catalog, catalog.open_node(4) as writer:
         undo(catalog, 4)
         last = world.upload(writer, {1: (5, 9)})
@@ -97,8 +95,7 @@ def test_a_writer_goes_on_after_an_undo() -> None:
         assert held(catalog, 1)[0] == (world.target.object_id, 0, 3)
 
 
-def test_what_was_withdrawn_is_collected_in_time() -> None:
-    world = Compacted()
+def test_what_was_withdrawn_is_collected_in_time(world: Compacted) -> None:
     with world.open() as catalog:
         undo(catalog, 4)
         world.clock.seconds += catalog.format.retired_seconds + 1
@@ -107,8 +104,7 @@ def test_what_was_withdrawn_is_collected_in_time() -> None:
         assert contents(catalog) == expected(world)
 
 
-def test_an_object_that_does_not_exist_any_more_does_not_come_back() -> None:
-    world = Compacted()
+def test_an_object_that_does_not_exist_any_more_does_not_come_back(world: Compacted) -> None:
     world.memory.delete(LAYOUT.object_key(world.sources[1].object_id))
     with world.open() as catalog:
         before = contents(catalog)
@@ -117,15 +113,13 @@ def test_an_object_that_does_not_exist_any_more_does_not_come_back() -> None:
         assert contents(catalog) == before
 
 
-def test_an_object_of_another_size_does_not_come_back() -> None:
-    world = Compacted()
+def test_an_object_of_another_size_does_not_come_back(world: Compacted) -> None:
     world.memory.put(LAYOUT.object_key(world.sources[1].object_id), b"x" * (world.sources[1].size_bytes + 1))
     with world.open() as catalog, pytest.raises(MaintenanceRefused, match="to exist"):
         undo(catalog, 4)
 
 
-def test_an_unknown_version_is_refused() -> None:
-    world = Compacted()
+def test_an_unknown_version_is_refused(world: Compacted) -> None:
     with world.open() as catalog, pytest.raises(MaintenanceRefused, match="expected one of the versions"):
         undo(catalog, 4, 999)
 
@@ -138,8 +132,7 @@ def test_without_a_version_there_is_nothing_to_undo() -> None:
             undo(catalog, 4)
 
 
-def test_a_collector_that_was_first_wins() -> None:
-    world = Compacted()
+def test_a_collector_that_was_first_wins(world: Compacted) -> None:
     with world.open() as catalog:
         world.clock.seconds += catalog.format.retired_seconds + 1
         counting = CrashStore(world.memory, 1)  # it dooms them, and dies before its journal
@@ -149,8 +142,7 @@ def test_a_collector_that_was_first_wins() -> None:
             undo(catalog, 4)
 
 
-def test_an_undo_that_was_first_wins() -> None:
-    world = Compacted()
+def test_an_undo_that_was_first_wins(world: Compacted) -> None:
     with world.open() as catalog, world.open() as other:
         world.clock.seconds += catalog.format.retired_seconds + 1
         plan = plan_collection(other)
@@ -162,26 +154,7 @@ def test_an_undo_that_was_first_wins() -> None:
         assert contents(catalog) == expected(world)
 
 
-def test_an_undo_may_end_before_any_write_and_be_repeated() -> None:
-    whole = Compacted()
-    counting = CrashStore(whole.memory, None)
-    with whole.open(counting) as catalog:
-        undo(catalog, 4)
-    assert counting.writes >= 3
-    for number in range(counting.writes):
-        world = Compacted()
-        with world.open() as catalog:
-            [only] = versions(catalog, 4)
-        with world.open(CrashStore(world.memory, number)) as dying, pytest.raises(Crash):
-            undo(dying, 4)
-        with world.open() as catalog:
-            undo(catalog, 4, only.sequence)
-            assert contents(catalog) == expected(world)
-            assert not catalog.parts.keys.node_list(4).change(lambda _: None).value.withdrawn_commits
-
-
-def test_a_plan_tells_what_an_undo_does_and_changes_nothing() -> None:
-    world = Compacted()
+def test_a_plan_tells_what_an_undo_does_and_changes_nothing(world: Compacted) -> None:
     with world.open() as catalog:
         before = {info.key: info.etag for info in world.memory.list("")}
         planned = plan_undo(catalog, 4)
@@ -189,8 +162,7 @@ def test_a_plan_tells_what_an_undo_does_and_changes_nothing() -> None:
         assert planned == undo(catalog, 4)
 
 
-def test_versions_tell_which_of_them_can_be_put_back() -> None:
-    world = Compacted()
+def test_versions_tell_which_of_them_can_be_put_back(world: Compacted) -> None:
     with world.open() as catalog:
         [only] = versions(catalog, 4)
         assert (only.way, only.reason, only.kept_at_ms) == (Way.OPEN, "", int(world.clock.seconds * 1000))
@@ -198,8 +170,7 @@ def test_versions_tell_which_of_them_can_be_put_back() -> None:
         assert [each.way for each in versions(catalog, 4)] == [Way.THERE, Way.CLOSED]
 
 
-def test_versions_whose_objects_are_gone_cannot_be_put_back() -> None:
-    world = Compacted()
+def test_versions_whose_objects_are_gone_cannot_be_put_back(world: Compacted) -> None:
     world.memory.delete(LAYOUT.object_key(world.sources[1].object_id))
     with world.open() as catalog:
         [only] = versions(catalog, 4)
@@ -246,7 +217,7 @@ def test_a_slow_mover_does_not_bring_back_what_was_undone() -> None:
             move_stream_objects(other.parts, 4)  # as the next commit does it
             assert not unfinished_commits(other, 4)
 
-    slow = BeforeItsWrite(world.memory, undone_and_finished_by_another)
+    slow = Interrupted(world.memory, undone_and_finished_by_another)
     with world.open(slow) as catalog:
         move_stream_objects(catalog.parts, 4)
     assert world.own_rows() == ([], [world.own.ref.object_id])
@@ -266,7 +237,7 @@ def test_an_undo_takes_back_what_another_commit_builds_on_meanwhile() -> None:
             more.append(world.put_stream_object(ids[1], 2, 3, 4))
             other.commit_compaction(4, [world.target, world.later[0]], both, [(2, more[0])])
 
-    slow = BeforeItsWrite(world.memory, compact_further, number=1)
+    slow = Interrupted(world.memory, compact_further, 1)
     with world.open(slow) as catalog:
         undo(catalog, 4)
         assert contents(catalog) == expected(world)
@@ -274,8 +245,7 @@ def test_an_undo_takes_back_what_another_commit_builds_on_meanwhile() -> None:
     assert sorted(retired) == sorted([world.own.ref.object_id, more[0].ref.object_id])
 
 
-def test_an_undo_that_only_finishes_another_one_says_so() -> None:
-    world = Compacted()
+def test_an_undo_that_only_finishes_another_one_says_so(world: Compacted) -> None:
     undo_by_a_process_that_dies(world)
     with world.open() as catalog:
         commits = unfinished_commits(catalog, 4)
@@ -283,18 +253,3 @@ def test_an_undo_that_only_finishes_another_one_says_so() -> None:
         report = undo(catalog, 4)
         assert (report.sequence, report.finished, report.is_changed) == (None, commits, False)
         assert contents(catalog) == expected(world)
-
-
-class BeforeItsWrite(CrashStore):
-    """Lets somebody else act in front of one of its writes."""
-
-    def __init__(self, store: ObjectStore, act: Callable[[], None], number: int = 0) -> None:
-        super().__init__(store, None)
-        self._number = number
-        self._act = act
-
-    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
-        if call.operation in WRITES and self.writes == self._number:
-            self._number = -1
-            self._act()
-        return super()._around(call, send)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
@@ -16,11 +15,10 @@ from loaders.format import RecordBatch
 from loaders.layout import UPLOADS_PREFIX, ObjectLayout, upload_key
 from loaders.object_writer import ObjectWriter, start_upload
 from loaders.store import CountingStore, MemoryStore, ObjectStore
-from loaders.store.decorated import DecoratedStore, StoreCall
 from loaders.tables import FormatRecord
 from tests.accel.lookup.cluster import system
 from tests.accel.lookup.driving import Clock
-from tests.world import START_SECONDS
+from tests.world import START_SECONDS, Watched
 
 Answer = TypeVar("Answer")
 
@@ -57,25 +55,19 @@ def write_large(store: ObjectStore) -> None:
         writer.write(1, [RecordBatch(1, 1, 0, 1, bytes(5 * PART - 200))])
 
 
-class Heard(DecoratedStore):
-    """Remembers what it was asked."""
-
-    def __init__(self, store: ObjectStore) -> None:
-        super().__init__(store)
-        self.asked: list[str] = []
-
-    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
-        self.asked.append(f"{call.operation} {call.key.partition('/0')[0]}")
-        return send()
+@pytest.fixture
+def bucket() -> Bucket:
+    return Bucket()
 
 
 def test_an_upload_is_recorded_before_its_first_part_and_until_its_end() -> None:
-    store = Heard(MemoryStore())
+    asked: list[str] = []
+    store = Watched(MemoryStore(), lambda call: asked.append(f"{call.operation} {call.key.partition('/0')[0]}"))
     write_large(store)
     key = LAYOUT.object_key(7)
-    first, last = store.asked.index(f"upload_part {key}"), store.asked.index(f"complete {key}")
-    assert store.asked[:first] == [f"start_multipart {key}", "put accel/uploads"]
-    assert store.asked[last:] == [f"complete {key}", "delete accel/uploads"]
+    first, last = asked.index(f"upload_part {key}"), asked.index(f"complete {key}")
+    assert asked[:first] == [f"start_multipart {key}", "put accel/uploads"]
+    assert asked[last:] == [f"complete {key}", "delete accel/uploads"]
     assert [info.key for info in store.list("")] == [key]
 
 
@@ -108,8 +100,7 @@ def test_what_a_dead_process_left_is_aborted_when_it_is_old() -> None:
     assert left == 6
 
 
-def test_uploads_of_others_are_left_alone() -> None:
-    bucket = Bucket()
+def test_uploads_of_others_are_left_alone(bucket: Bucket) -> None:
     bucket.memory.start_multipart("another/key").upload_part(1, b"part")
     bucket.memory.start_multipart(LAYOUT.object_key(8)).upload_part(1, b"part")
     for odd in ("notes", "1/x", f"{9:020}/", f"{9:020}/a.b"):
@@ -121,8 +112,7 @@ def test_uploads_of_others_are_left_alone() -> None:
     assert bucket.records() == records
 
 
-def test_an_upload_that_cannot_be_aborted_stays_recorded() -> None:
-    bucket = Bucket()
+def test_an_upload_that_cannot_be_aborted_stays_recorded(bucket: Bucket) -> None:
     for _ in range(2):
         start_upload(bucket.memory, LAYOUT.object_key(7), MARK).upload_part(1, b"part")
     bucket.clock.seconds += 4 * DAYS
@@ -143,8 +133,7 @@ def test_an_upload_that_cannot_be_recorded_is_not_begun() -> None:
     assert memory.open_uploads == 0
 
 
-def test_an_upload_whose_end_is_lost_is_aborted_without_harm() -> None:
-    bucket = Bucket()
+def test_an_upload_whose_end_is_lost_is_aborted_without_harm(bucket: Bucket) -> None:
     faults = FaultStore(bucket.memory, operations={"delete"})
     faults.schedule(Fault.SLOW_DOWN)
     upload = start_upload(faults, LAYOUT.object_key(7), MARK)

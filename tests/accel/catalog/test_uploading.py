@@ -13,25 +13,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accel import ReadAccelerator
 from accel.catalog import CatalogSettings, NodeWriter, ObjectCatalog
 from accel.catalog.collect import collect, plan_collection
 from accel.catalog.verify import verify
 from accel.errors import AmbiguousWrite, CatalogDamaged, CommitRefused, DataConflict, NamespaceShared, SessionFenced
 from accel.image import StreamObject
-from accel.testing import Crash, CrashStore, Fault, FaultStore
+from accel.testing import Fault, FaultStore
 from loaders.errors import FormatError, StoreError, StoreUnavailable
 from loaders.format import RecordBatch
 from loaders.layout import ObjectLayout
 from loaders.object_ref import ObjectRef
 from loaders.object_writer import ObjectWriter
 from loaders.store import ObjectStore, PrefixedStore
-from tests.world import LAYOUT, World, held
+from tests.world import DAY_SECONDS, LAYOUT, NODE, World, each_crash, held, spans_held
 
-NODE, STREAM = 4, 1
+STREAM = 1
 SETTINGS = CatalogSettings(parallel_requests=1, ids_block=8)
 COUNTER = "accel/tables/counters/object-ids"
-DAY_SECONDS = 86400.0
 T = TypeVar("T")
 UNKNOWN_OUTCOMES = (StoreError, AmbiguousWrite, DataConflict)
 
@@ -46,18 +44,17 @@ def opened(catalog: ObjectCatalog, *streams: int) -> NodeWriter:
     return writer
 
 
-def payloads(world: World, stream_id: int = STREAM) -> list[bytes]:
-    with world.open() as catalog, ReadAccelerator(catalog.images(), world.store, system=world.system) as accelerator:
-        return [each.payload for each in accelerator.read(stream_id, 0)]
-
-
-def spans(world: World, stream_id: int = STREAM) -> list[tuple[int, int]]:
+def spans(world: World) -> list[tuple[int, int]]:
     with world.open() as catalog:
-        return [(start, end) for _, start, end in held(catalog, stream_id)]
+        return spans_held(catalog, STREAM)
 
 
-def test_one_call_writes_and_commits() -> None:
-    world = World(settings=SETTINGS)
+@pytest.fixture
+def world() -> World:
+    return World(settings=SETTINGS)
+
+
+def test_one_call_writes_and_commits(world: World) -> None:
     with world.open() as catalog, opened(catalog, 1, 2) as writer:
         writer.upload({2: [batch(2, 0, 5)], 1: [batch(1, 0, 3), batch(1, 3, 4)]})
         world.store.reset()
@@ -68,7 +65,7 @@ def test_one_call_writes_and_commits() -> None:
         assert (writer.end(1), writer.end(2)) == (9, 5)
         assert held(catalog, 1)[-1] == (done.object_id, 4, 9)
         assert world.store.get(LAYOUT.object_key(done.object_id)).object_size_bytes == done.ref.size_bytes
-    assert payloads(world) == [b"records", b"records", b"later"]
+    assert world.payloads(STREAM) == [b"records", b"records", b"later"]
 
 
 @pytest.mark.parametrize(
@@ -95,8 +92,7 @@ def test_what_cannot_be_committed_is_refused_before_anything_is_written(
         assert writer.upload({1: [batch(1, 0, 1)]}).ref.size_bytes
 
 
-def test_batches_of_another_stream_are_refused_and_nothing_is_left() -> None:
-    world = World(settings=SETTINGS)
+def test_batches_of_another_stream_are_refused_and_nothing_is_left(world: World) -> None:
     with world.open() as catalog, opened(catalog) as writer:
         before = [info.key for info in world.store.list("") if "accel/" not in info.key]
         with pytest.raises(FormatError):
@@ -104,8 +100,7 @@ def test_batches_of_another_stream_are_refused_and_nothing_is_left() -> None:
         assert [info.key for info in world.store.list("") if "accel/" not in info.key] == before == []
 
 
-def test_a_fenced_session_commits_nothing() -> None:
-    world = World(settings=SETTINGS)
+def test_a_fenced_session_commits_nothing(world: World) -> None:
     with world.open() as catalog, opened(catalog) as writer:
         writer.upload({1: [batch(1, 0, 1)]})
         catalog.open_node(NODE)
@@ -121,8 +116,7 @@ def put_ours(world: World, catalog: ObjectCatalog, object_id: int, body: bytes) 
 
 
 @pytest.mark.parametrize("is_of_a_catalog", [False, True])
-def test_an_object_of_another_system_ends_the_session_before_it_commits(is_of_a_catalog: bool) -> None:
-    world = World(settings=SETTINGS)
+def test_an_object_of_another_system_ends_the_session_before_it_commits(world: World, is_of_a_catalog: bool) -> None:
     with world.open() as catalog, opened(catalog) as writer:
         other = replace(LAYOUT, catalog_id="0b" * 16)
         mark = other.mark(0, catalog.parts.system.nonce) if is_of_a_catalog else None
@@ -145,17 +139,15 @@ def test_an_object_of_another_system_ends_the_session_before_it_commits(is_of_a_
             assert next_session.upload({1: [batch(1, 0, 1)]}).object_id > 0
 
 
-def test_another_object_under_the_id_is_left_alone_and_the_next_id_taken() -> None:
-    world = World(settings=SETTINGS)
+def test_another_object_under_the_id_is_left_alone_and_the_next_id_taken(world: World) -> None:
     with world.open() as catalog, opened(catalog) as writer:
         put_ours(world, catalog, 0, b"of somebody else")
         assert writer.upload({1: [batch(1, 0, 1)]}).object_id == 1
     assert world.store.get(LAYOUT.object_key(0)).body == b"of somebody else"
-    assert payloads(world) == [b"records"]
+    assert world.payloads(STREAM) == [b"records"]
 
 
-def test_objects_under_all_ids_are_an_error_and_stay() -> None:
-    world = World(settings=SETTINGS)
+def test_objects_under_all_ids_are_an_error_and_stay(world: World) -> None:
     with world.open() as catalog, opened(catalog) as writer:
         for object_id in range(8):
             put_ours(world, catalog, object_id, b"%d" % object_id)
@@ -165,8 +157,7 @@ def test_objects_under_all_ids_are_an_error_and_stay() -> None:
     assert [world.store.get(LAYOUT.object_key(each)).body for each in range(8)] == [b"%d" % each for each in range(8)]
 
 
-def test_a_counter_that_was_put_back_overwrites_nothing_and_is_named() -> None:
-    world = World(settings=SETTINGS)
+def test_a_counter_that_was_put_back_overwrites_nothing_and_is_named(world: World) -> None:
     older = world.store.get(COUNTER).body
     with world.open() as catalog, opened(catalog) as writer:
         catalog.open_node(5)
@@ -185,12 +176,11 @@ def test_a_counter_that_was_put_back_overwrites_nothing_and_is_named() -> None:
         assert ("counter", "0 in the lists of more than one") in [
             (each.kind.value, each.found) for each in verify(catalog).problems
         ]
-    assert payloads(world) == [b"acknowledged"] * 3
+    assert world.payloads(STREAM) == [b"acknowledged"] * 3
 
 
 @pytest.mark.parametrize("mode", ["deleted", "older"])
-def test_verify_compares_the_counter_with_the_ids_in_use(mode: str) -> None:
-    world = World(settings=SETTINGS)
+def test_verify_compares_the_counter_with_the_ids_in_use(world: World, mode: str) -> None:
     older = world.store.get(COUNTER).body
     with world.open() as catalog, opened(catalog) as writer:
         writer.upload({1: [batch(1, 0, 1)]})
@@ -207,8 +197,7 @@ def test_verify_compares_the_counter_with_the_ids_in_use(mode: str) -> None:
 
 
 @pytest.mark.parametrize("what", ["transactionIds", "segmentStreams"])
-def test_verify_tells_of_counters_of_histories_that_are_gone(what: str) -> None:
-    world = World(settings=SETTINGS)
+def test_verify_tells_of_counters_of_histories_that_are_gone(world: World, what: str) -> None:
     world.store.delete(f"accel/tables/_system%2Fcounters/{what}")
     with world.open() as catalog:
         [problem] = verify(catalog).problems
@@ -223,8 +212,7 @@ def test_verify_tells_of_counters_of_histories_that_are_gone(what: str) -> None:
     "fault", [Fault.LOST_REPLY, Fault.TIMEOUT, Fault.SLOW_DOWN, Fault.CONFLICT, Fault.SERVER_ERROR]
 )
 @pytest.mark.parametrize("at", [0, 1, 2])
-def test_one_failed_write_is_settled_within_the_call(fault: Fault, at: int) -> None:
-    world = World(settings=SETTINGS)
+def test_one_failed_write_is_settled_within_the_call(world: World, fault: Fault, at: int) -> None:
     faulty = FaultStore(world.memory, operations={"put"})
     with world.open(faulty) as catalog, opened(catalog) as writer:
         writer.upload({1: [batch(1, 0, 1)]})
@@ -235,8 +223,7 @@ def test_one_failed_write_is_settled_within_the_call(fault: Fault, at: int) -> N
     assert spans(world) == [(0, 1), (1, 2), (2, 3)]
 
 
-def test_the_same_batches_uploaded_again_are_committed_once() -> None:
-    world = World(settings=SETTINGS)
+def test_the_same_batches_uploaded_again_are_committed_once(world: World) -> None:
     faulty = FaultStore(world.memory, operations={"put", "get", "get_if_changed"})
     with world.open(faulty) as catalog, opened(catalog) as writer:
         writer.upload({1: [batch(1, 0, 1)]})
@@ -251,8 +238,7 @@ def test_the_same_batches_uploaded_again_are_committed_once() -> None:
     assert spans(world) == [(0, 1), (1, 2), (2, 3)]
 
 
-def test_other_batches_do_not_take_the_place_of_those_in_doubt() -> None:
-    world = World(settings=SETTINGS)
+def test_other_batches_do_not_take_the_place_of_those_in_doubt(world: World) -> None:
     faulty = FaultStore(world.memory, operations={"put", "get", "get_if_changed"})
     with world.open(faulty) as catalog, opened(catalog) as writer:
         writer.upload({1: [batch(1, 0, 1)]})
@@ -262,7 +248,7 @@ def test_other_batches_do_not_take_the_place_of_those_in_doubt() -> None:
         faulty.clear()
         with pytest.raises(CommitRefused, match="a start where the stream ended"):
             writer.upload({1: [batch(1, 1, 2, b"other")]})
-    assert payloads(world) == [b"records", b"first"]
+    assert world.payloads(STREAM) == [b"records", b"first"]
 
 
 @given(st.integers(0, 2**32))
@@ -277,7 +263,7 @@ def test_uploads_are_durable_once_whatever_fails(seed: int) -> None:
         writer = until_it_works(lambda: catalog.open_node(NODE))
         for number in range(8):
             until_it_works(partial(writer.upload, {1: [batch(1, number, number + 1, b"%d" % number)]}))
-    assert payloads(world) == [b"%d" % number for number in range(8)]
+    assert world.payloads(STREAM) == [b"%d" % number for number in range(8)]
 
 
 def until_it_works(act: Callable[[], T]) -> T:
@@ -288,33 +274,28 @@ def until_it_works(act: Callable[[], T]) -> T:
 
 
 def test_a_crash_at_any_write_leaves_the_upload_whole_or_not_there() -> None:
-    for number in range(50):
+    def begun() -> World:
         world = World(settings=SETTINGS)
-        with world.open() as catalog, opened(catalog) as writer:
+        with world.session(STREAM) as (_, writer):
             writer.upload({1: [batch(1, 0, 1, b"before")]})
-        store = CrashStore(world.store, number)
-        try:
-            with world.session(store=store) as (catalog, writer):
-                writer.upload({1: [batch(1, 1, 2, b"during")]})
-        except Crash:
-            pass
-        with world.open() as catalog, catalog.open_node(NODE) as writer:
+        return world
+
+    def uploaded(world: World, store: ObjectStore) -> None:
+        with world.open(store) as catalog:
+            catalog.open_node(NODE).upload({1: [batch(1, 1, 2, b"during")]})
+
+    for world, _ in each_crash(begun, uploaded, writes_min=3):
+        with world.session() as (catalog, writer):
             if writer.end(1) == 1:
                 writer.upload({1: [batch(1, 1, 2, b"during")]})
-            world.clock.seconds += 30 * DAY_SECONDS
+            world.wait(30 * DAY_SECONDS)
             collect(catalog, plan_collection(catalog))
             assert verify(catalog).problems == []
-            left = [info.key for info in world.store.list("") if LAYOUT.parse_object_key(info.key) is not None]
-            assert len(left) == 2
-        assert payloads(world) == [b"before", b"during"]
-        if not store.has_crashed:
-            assert number > 2
-            return
-    pytest.fail("expected fewer than 50 writes")
+        assert len(world.object_ids()) == 2
+        assert world.payloads(STREAM) == [b"before", b"during"]
 
 
-def test_a_promise_that_ran_out_is_told() -> None:
-    world = World(settings=SETTINGS)
+def test_a_promise_that_ran_out_is_told(world: World) -> None:
     faulty = FaultStore(world.memory, operations={"put"})
     with world.open(faulty) as catalog, opened(catalog) as writer:
         faulty.schedule(None, None, None, *[Fault.TIMEOUT] * 1000)  # counter, promise and object are written
@@ -328,7 +309,7 @@ def test_a_promise_that_ran_out_is_told() -> None:
         with pytest.raises(CommitRefused, match="prepared"):
             writer.upload({1: [batch(1, 0, 1)]})
         writer.upload({1: [batch(1, 0, 1)]})
-    assert payloads(world) == [b"records"]
+    assert world.payloads(STREAM) == [b"records"]
 
 
 # Where an object lies
@@ -341,8 +322,7 @@ def written(store: ObjectStore, layout: ObjectLayout, object_id: int) -> ObjectW
 
 
 @pytest.mark.parametrize("has_proof", [True, False])
-def test_an_object_in_another_namespace_is_not_committed(has_proof: bool) -> None:
-    world = World(settings=SETTINGS)
+def test_an_object_in_another_namespace_is_not_committed(world: World, has_proof: bool) -> None:
     with world.open() as catalog, opened(catalog) as writer:
         [object_id] = writer.prepare()
         done = written(world.memory, ObjectLayout(), object_id)
@@ -353,8 +333,7 @@ def test_an_object_in_another_namespace_is_not_committed(has_proof: bool) -> Non
 
 
 @pytest.mark.parametrize("other", ["missing", "longer", "another store"])
-def test_an_object_that_readers_would_not_find_is_not_committed(other: str) -> None:
-    world = World(settings=SETTINGS)
+def test_an_object_that_readers_would_not_find_is_not_committed(world: World, other: str) -> None:
     with world.open() as catalog, opened(catalog) as writer:
         [object_id] = writer.prepare()
         where = PrefixedStore(world.memory, "elsewhere/") if other == "another store" else world.memory
@@ -372,8 +351,7 @@ def test_an_object_that_readers_would_not_find_is_not_committed(other: str) -> N
         assert writer.end(STREAM) == 0
 
 
-def test_an_object_that_this_process_wrote_there_is_not_looked_at() -> None:
-    world = World(settings=SETTINGS)
+def test_an_object_that_this_process_wrote_there_is_not_looked_at(world: World) -> None:
     with world.open() as catalog, opened(catalog) as writer:
         [object_id] = writer.prepare()
         with ObjectWriter(world.store, LAYOUT, object_id) as done:
@@ -383,8 +361,7 @@ def test_an_object_that_this_process_wrote_there_is_not_looked_at() -> None:
         assert {name: each.requests for name, each in world.store.snapshot().by_operation.items()} == {"put": 1}
 
 
-def test_an_object_of_another_process_is_looked_at_once() -> None:
-    world = World(settings=SETTINGS)
+def test_an_object_of_another_process_is_looked_at_once(world: World) -> None:
     with world.open() as catalog, opened(catalog) as writer:
         [object_id] = writer.prepare()
         done = written(world.memory, LAYOUT, object_id)
@@ -395,8 +372,7 @@ def test_an_object_of_another_process_is_looked_at_once() -> None:
         assert counts == {"get_range": 1, "put": 1}
 
 
-def test_an_object_that_cannot_be_looked_at_is_not_committed() -> None:
-    world = World(settings=SETTINGS)
+def test_an_object_that_cannot_be_looked_at_is_not_committed(world: World) -> None:
     faulty = FaultStore(world.memory, operations={"get_range"})
     with world.open(faulty) as catalog, opened(catalog) as writer:
         [object_id] = writer.prepare()
@@ -405,4 +381,4 @@ def test_an_object_that_cannot_be_looked_at_is_not_committed() -> None:
         with pytest.raises(StoreUnavailable):
             writer.commit_upload(done.ref, done.ranges)
         writer.commit_upload(done.ref, done.ranges)
-    assert payloads(world) == [b"records"]
+    assert world.payloads(STREAM) == [b"records"]

@@ -17,12 +17,12 @@ from accel.catalog.stream_shards import shard_of
 from accel.catalog.undo import undo
 from accel.catalog.verify import Verdict, Verification, verify
 from accel.repair.sketches import sketch_list
-from accel.testing import CrashStore
 from bloom import StreamSketch
 from loaders.errors import AccessDenied
-from loaders.store import Fetched, ObjectStore
+from loaders.store import ObjectStore
+from loaders.store.decorated import StoreCall
 from tests.accel.catalog.building import done
-from tests.world import FORMAT, LAYOUT, World
+from tests.world import FORMAT, LAYOUT, Watched, World
 
 
 class Tidy(World):
@@ -54,21 +54,23 @@ class Tidy(World):
             catalog.parts.keys.node_list(4).change(once)
 
 
-class Denying(CrashStore):
-    """A store that does not let one key be read."""
+def denying(store: ObjectStore, object_id: int) -> Watched:
+    """A store that does not let one object be read."""
 
-    def __init__(self, store: ObjectStore, key: str) -> None:
-        super().__init__(store, None)
-        self._key = key
+    def refuse(call: StoreCall) -> None:
+        if (call.operation, call.key) == ("get_range", LAYOUT.object_key(object_id)):
+            raise AccessDenied("get_range", call.key, "forbidden")
 
-    def get_range(self, key: str, start: int, end: int) -> Fetched:
-        if key == self._key:
-            raise AccessDenied("get_range", key, "forbidden")
-        return super().get_range(key, start, end)
+    return Watched(store, refuse)
 
 
 def kinds(found: Verification, severity: Severity | None = None) -> set[ProblemKind]:
     return {each.kind for each in found.problems if severity in (None, each.severity)}
+
+
+@pytest.fixture
+def world() -> Tidy:
+    return Tidy()
 
 
 def test_a_catalog_as_it_should_be_is_clean() -> None:
@@ -85,8 +87,7 @@ def test_an_empty_catalog_is_clean() -> None:
         assert verify(catalog).outcome is Verdict.CLEAN
 
 
-def test_nothing_is_written() -> None:
-    world = Tidy()
+def test_nothing_is_written(world: Tidy) -> None:
     before = {info.key: info.etag for info in world.memory.list("")}
     world.verify()
     assert {info.key: info.etag for info in world.memory.list("")} == before
@@ -100,8 +101,7 @@ def test_progress_counts_objects() -> None:
 
 
 @pytest.mark.parametrize("which", ["live", "own"])
-def test_an_object_that_does_not_exist_is_a_problem(which: str) -> None:
-    world = Tidy()
+def test_an_object_that_does_not_exist_is_a_problem(world: Tidy, which: str) -> None:
     object_id = world.target.object_id if which == "live" else world.own.ref.object_id
     world.memory.delete(LAYOUT.object_key(object_id))
     [problem] = world.verify().problems
@@ -110,8 +110,7 @@ def test_an_object_that_does_not_exist_is_a_problem(which: str) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"short", b"x" * 5000])
-def test_an_object_that_cannot_be_read_or_has_another_size_is_a_problem(body: bytes) -> None:
-    world = Tidy()
+def test_an_object_that_cannot_be_read_or_has_another_size_is_a_problem(world: Tidy, body: bytes) -> None:
     world.memory.put(LAYOUT.object_key(world.target.object_id), body)
     assert kinds(world.verify()) == {ProblemKind.DAMAGED}
 
@@ -153,8 +152,7 @@ def test_an_object_that_is_live_and_retired_is_a_problem() -> None:
     assert kinds(world.verify()) == {ProblemKind.LIST, ProblemKind.PLACE}
 
 
-def test_a_stream_object_that_claims_what_another_object_holds_is_a_problem() -> None:
-    world = Tidy()
+def test_a_stream_object_that_claims_what_another_object_holds_is_a_problem(world: Tidy) -> None:
     with world.open() as catalog:
         own = world.put_stream_object(catalog.parts.ids.take(1)[0], 2, 3, 4)
         number = shard_of(2, FORMAT.stream_buckets)
@@ -174,16 +172,14 @@ def test_a_stream_object_that_claims_what_another_object_holds_is_a_problem() ->
     assert (problem.kind, problem.where) == (ProblemKind.STREAM_OBJECT, "stream 2")
 
 
-def test_a_stream_object_that_holds_something_else_is_a_problem() -> None:
-    world = Tidy()
+def test_a_stream_object_that_holds_something_else_is_a_problem(world: Tidy) -> None:
     replaced, _ = world.put(world.own.ref.object_id, [(1, 0, 3)])
     assert replaced.size_bytes == world.own.ref.size_bytes
     found = world.verify()
     assert kinds(found) == {ProblemKind.STREAM_OBJECT}
 
 
-def test_a_sketch_that_hides_a_stream_of_its_object_is_damage_and_a_command_mends_it() -> None:
-    world = Tidy()
+def test_a_sketch_that_hides_a_stream_of_its_object_is_damage_and_a_command_mends_it(world: Tidy) -> None:
     wrong, true = StreamSketch.build(np.array([1, 77])), StreamSketch.build(np.array([1, 2, 3, 77]))
     ids = [ref.object_id for ref in world.refs[3:]]
     world.change_list(lambda now: done(with_sketches(now, sketch_rows(zip(ids, [wrong, true], strict=True)))))
@@ -197,8 +193,7 @@ def test_a_sketch_that_hides_a_stream_of_its_object_is_damage_and_a_command_mend
     assert world.verify().problems == []
 
 
-def test_an_orphan_is_told_with_its_age_and_is_no_problem() -> None:
-    world = Tidy()
+def test_an_orphan_is_told_with_its_age_and_is_no_problem(world: Tidy) -> None:
     with world.open() as catalog:
         [object_id] = catalog.parts.ids.take(1)
     world.put(object_id, [(1, 0, 1)])
@@ -209,8 +204,7 @@ def test_an_orphan_is_told_with_its_age_and_is_no_problem() -> None:
 
 
 @pytest.mark.parametrize("is_of_a_catalog", [False, True])
-def test_objects_of_another_system_are_named_and_no_damage(is_of_a_catalog: bool) -> None:
-    world = Tidy()
+def test_objects_of_another_system_are_named_and_no_damage(world: Tidy, is_of_a_catalog: bool) -> None:
     other = replace(LAYOUT, catalog_id="0b" * 16)
     for object_id in (40, 900, 901):  # below and above the counter of ids
         mark = other.mark(object_id, world.system.nonce) if is_of_a_catalog else None
@@ -223,24 +217,21 @@ def test_objects_of_another_system_are_named_and_no_damage(is_of_a_catalog: bool
     assert [each.is_ours for each in found.orphans] == [False] * 3
 
 
-def test_an_orphan_that_cannot_be_read_is_neither_ours_nor_theirs() -> None:
-    world = Tidy()
+def test_an_orphan_that_cannot_be_read_is_neither_ours_nor_theirs(world: Tidy) -> None:
     world.memory.put(LAYOUT.object_key(900), b"theirs")
-    with world.open(Denying(world.memory, LAYOUT.object_key(900))) as catalog:
+    with world.open(denying(world.memory, 900)) as catalog:
         found = verify(catalog)
     assert (found.outcome, [each.is_ours for each in found.orphans]) == (Verdict.CLEAN, [None])
 
 
-def test_an_undone_compaction_leaves_a_clean_catalog() -> None:
-    world = Tidy()
+def test_an_undone_compaction_leaves_a_clean_catalog(world: Tidy) -> None:
     with world.open() as catalog:
         undo(catalog, 4)
     assert world.verify().problems == []
 
 
 @pytest.mark.parametrize("table", ["node-lists", "stream-buckets"])
-def test_a_damaged_record_is_a_problem_and_the_rest_is_checked(table: str) -> None:
-    world = Tidy()
+def test_a_damaged_record_is_a_problem_and_the_rest_is_checked(world: Tidy, table: str) -> None:
     [first, *_] = [info.key for info in world.memory.list(f"accel/tables/{table}/") if "!" not in info.key]
     world.memory.put(first, b"damaged")
     found = world.verify()
@@ -248,10 +239,8 @@ def test_a_damaged_record_is_a_problem_and_the_rest_is_checked(table: str) -> No
     assert found.counts["objects"] >= 1
 
 
-def test_what_cannot_be_read_is_not_checked_rather_than_wrong() -> None:
-    world = Tidy()
-    key = LAYOUT.object_key(world.target.object_id)
-    with world.open(Denying(world.memory, key)) as catalog:
+def test_what_cannot_be_read_is_not_checked_rather_than_wrong(world: Tidy) -> None:
+    with world.open(denying(world.memory, world.target.object_id)) as catalog:
         found = verify(catalog)
     assert found.outcome is Verdict.NOT_CHECKED
     assert str(world.target.object_id) in found.unchecked[0].where

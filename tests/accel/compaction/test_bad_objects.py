@@ -123,8 +123,12 @@ class _Tracing(DecoratedStore):
         return answer
 
 
-def test_a_damaged_block_is_set_aside_and_its_neighbours_are_merged_in_the_same_run() -> None:
-    bench = Bench()
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_a_damaged_block_is_set_aside_and_its_neighbours_are_merged_in_the_same_run(bench: Bench) -> None:
     bench.damage_block()
     report = bench.compact()
     assert (report.is_partial, report.failed_groups, report.set_aside_objects) == (True, 0, 1)
@@ -136,8 +140,7 @@ def test_a_damaged_block_is_set_aside_and_its_neighbours_are_merged_in_the_same_
     bench.cluster.check_ends()
 
 
-def test_later_runs_read_one_byte_of_what_was_set_aside_until_it_changes() -> None:
-    bench = Bench()
+def test_later_runs_read_one_byte_of_what_was_set_aside_until_it_changes(bench: Bench) -> None:
     sound = bench.damage_block()
     bench.compact()
     again: list[CompactionReport] = []
@@ -149,8 +152,7 @@ def test_later_runs_read_one_byte_of_what_was_set_aside_until_it_changes() -> No
     bench.cluster.check()
 
 
-def test_what_was_set_aside_is_read_again_when_a_person_says_so() -> None:
-    bench = Bench()
+def test_what_was_set_aside_is_read_again_when_a_person_says_so(bench: Bench) -> None:
     bench.damage_block()
     bench.compact()
     bench.cluster.upload(NODE, {1: 1})
@@ -160,8 +162,7 @@ def test_what_was_set_aside_is_read_again_when_a_person_says_so() -> None:
     assert bench.rows() == [(bench.victim, Cause.BLOCK, 2)]
 
 
-def test_requests_of_a_failed_attempt_are_counted() -> None:
-    bench = Bench()
+def test_requests_of_a_failed_attempt_are_counted(bench: Bench) -> None:
     bench.damage_block()
     plan = plan_compaction(bench.catalog, all_of_it(nodes=frozenset({NODE}), target_objects=1))
     report = compact(bench.catalog, plan)
@@ -171,8 +172,7 @@ def test_requests_of_a_failed_attempt_are_counted() -> None:
 
 
 @pytest.mark.parametrize("error", [AccessDenied, RequestRefused, StoreUnavailable])
-def test_an_object_that_the_store_does_not_read_costs_only_itself(error: type[StoreError]) -> None:
-    bench = Bench()
+def test_an_object_that_the_store_does_not_read_costs_only_itself(bench: Bench, error: type[StoreError]) -> None:
     bench.cluster.trim(1, 1)  # so that the collector looks for objects of which nothing is kept
     bench.faults.by_key[bench.key] = error
     report = bench.compact()
@@ -191,15 +191,13 @@ def test_an_object_that_the_store_does_not_read_costs_only_itself(error: type[St
     bench.cluster.check()
 
 
-def test_what_the_store_does_not_answer_for_is_tried_by_three_runs() -> None:
-    bench = Bench()
+def test_what_the_store_does_not_answer_for_is_tried_by_three_runs(bench: Bench) -> None:
     bench.faults.by_key[bench.key] = StoreUnavailable
     assert [bench.compact(target_objects=1).is_partial for _ in range(5)] == [True, True, True, False, False]
     assert bench.rows() == [(bench.victim, Cause.UNAVAILABLE, 3)]
 
 
-def test_a_node_of_which_the_store_reads_nothing_fails_and_the_others_are_compacted() -> None:
-    bench = Bench()
+def test_a_node_of_which_the_store_reads_nothing_fails_and_the_others_are_compacted(bench: Bench) -> None:
     bench.faults.by_key |= {LAYOUT.object_key(object_id): AccessDenied for object_id in bench.cluster.live_ids(NODE)}
     report = bench.compact()
     assert (report.is_partial, report.failed_nodes, report.set_aside_objects) == (True, 1, 0)
@@ -207,8 +205,7 @@ def test_a_node_of_which_the_store_reads_nothing_fails_and_the_others_are_compac
     assert bench.rows() == []
 
 
-def test_a_store_that_refuses_more_objects_than_a_list_remembers_fails_the_node() -> None:
-    bench = Bench()
+def test_a_store_that_refuses_more_objects_than_a_list_remembers_fails_the_node(bench: Bench) -> None:
     for _ in range(BAD_OBJECTS_MAX + 1):
         bench.cluster.upload(NODE, {1: 1})
     denied = bench.cluster.live_ids(NODE)[UPLOADS:]
@@ -220,8 +217,7 @@ def test_a_store_that_refuses_more_objects_than_a_list_remembers_fails_the_node(
     assert len(bench.rows()) == BAD_OBJECTS_MAX
 
 
-def test_an_object_that_the_store_does_not_answer_for_does_not_end_a_collection() -> None:
-    bench = Bench()
+def test_an_object_that_the_store_does_not_answer_for_does_not_end_a_collection(bench: Bench) -> None:
     for stream_id, end in ((1, UPLOADS), (2, 2 * UPLOADS)):
         bench.cluster.trim(stream_id, end)
     bench.faults.by_key[bench.key] = StoreUnavailable
@@ -229,8 +225,7 @@ def test_an_object_that_the_store_does_not_answer_for_does_not_end_a_collection(
     assert bench.cluster.live_ids(NODE) == [bench.victim]
 
 
-def test_a_damaged_block_is_named_by_verify_once_a_merge_has_found_it() -> None:
-    bench = Bench()
+def test_a_damaged_block_is_named_by_verify_once_a_merge_has_found_it(bench: Bench) -> None:
     sound = bench.damage_block()
     assert verify(bench.catalog).problems == []
     bench.compact()
@@ -260,8 +255,7 @@ def test_a_damaged_block_that_a_merge_has_found_is_put_back_from_a_copy(has_mark
         assert len(catalog.refresh().nodes[NODE]) == 1
 
 
-def test_hints_are_built_without_a_lost_object_and_it_is_named_once() -> None:
-    bench = Bench()
+def test_hints_are_built_without_a_lost_object_and_it_is_named_once(bench: Bench) -> None:
     body = bench.world.memory.get(bench.key).body
     bench.world.memory.delete(bench.key)
     assert [bench.hints().is_partial for _ in range(2)] == [True, False]
@@ -271,8 +265,7 @@ def test_hints_are_built_without_a_lost_object_and_it_is_named_once() -> None:
     assert (report.is_partial, report.row()["covered_objects"], bench.rows()) == (False, 2 * UPLOADS, [])
 
 
-def test_a_row_leaves_the_list_with_its_object() -> None:
-    bench = Bench()
+def test_a_row_leaves_the_list_with_its_object(bench: Bench) -> None:
     sound = bench.damage_block()
     bench.compact()
     bench.world.memory.put(bench.key, sound)
@@ -281,8 +274,7 @@ def test_a_row_leaves_the_list_with_its_object() -> None:
     assert not len(bench.node_list().set_aside)
 
 
-def test_a_damaged_source_of_a_controller_is_named_and_its_neighbours_are_merged() -> None:
-    bench = Bench()
+def test_a_damaged_source_of_a_controller_is_named_and_its_neighbours_are_merged(bench: Bench) -> None:
     bench.damage_block()
     image, ids = bench.catalog.image(), iter(range(10_000, 20_000))
     settings = all_of_it(nodes=frozenset({NODE}), target_objects=1)
@@ -331,8 +323,7 @@ def test_a_list_remembers_bad_live_objects_and_how_often(
         assert found_rows == expected
 
 
-def test_a_collection_that_is_told_to_stop_returns_what_it_did() -> None:
-    bench = Bench()
+def test_a_collection_that_is_told_to_stop_returns_what_it_did(bench: Bench) -> None:
     bench.compact()
     bench.world.wait(5 * DAY_SECONDS)
     plan = plan_collection(bench.catalog)

@@ -29,16 +29,16 @@ from accel.catalog.undo import undo
 from accel.compaction import CompactionSettings, compact, plan_compaction
 from accel.compaction.planning import REWRITE_DAYS
 from accel.errors import AccessDenied, MaintenanceRefused, MaintenanceStopped
-from accel.testing import Crash, CrashStore, Fault, FaultStore
+from accel.testing import Fault, FaultStore
 from loaders.object_ref import ObjectRef
-from loaders.store import ALWAYS, Body, Condition, MemoryStore
+from loaders.store import ALWAYS, Body, Condition, MemoryStore, ObjectStore
 from loaders.store.decorated import DecoratedStore
 from range_index import ObjectRanges
 from tests.accel.compaction.world import Cluster, keys_of, records_of
 from tests.accel.streams.writer.world import NAME, ids_of
 from tests.accel.streams.writer.world import World as Streams
 from tests.examples import examples
-from tests.world import DAY_SECONDS, LAYOUT
+from tests.world import DAY_SECONDS, LAYOUT, each_crash
 
 NODE, OTHER = 4, 5
 DAYS_MAX = REWRITE_DAYS + 2
@@ -51,6 +51,10 @@ class Aging:
     def __init__(self) -> None:
         self.cluster = Cluster()
         self.world = self.cluster.world
+
+    @property
+    def store(self) -> ObjectStore:
+        return self.world.store
 
     def days(self, count: int, choices: Mapping[str, int] | None = None, *, compacts: bool = True) -> None:
         """Let days go by, with what `run-all` does each day."""
@@ -196,20 +200,12 @@ def test_a_collection_that_dies_at_any_write_loses_nothing_and_the_next_one_goes
         told.world.wait(DAY_SECONDS)
         return told
 
-    number, has_crashed = 0, True
-    while has_crashed:
-        told = story()
-        store = CrashStore(told.world.memory, number)
-        with suppress(Crash), told.world.open(store) as catalog:
-            collect(catalog, plan_collection(catalog))
-        has_crashed = store.has_crashed
+    for told, _ in each_crash(story, lambda told, store: told.world.collect(store), writes_min=3):
         told.cluster.check()
         told.days(2)
-        assert (told.held(7), told.held(8)) == (0, 6), number
+        assert (told.held(7), told.held(8)) == (0, 6)
         told.cluster.check()
         told.cluster.check_ends()
-        number += 1
-    assert number > 3
 
 
 @pytest.mark.parametrize("interrupt", ["an upload", "a compaction", "a retirement"])
