@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from tests.counting import ROOT, circles_of, code_lines, import_graph, parsed, source_files
+from tests.counting import ROOT, circles_of, code_lines, import_graph, parsed, source_files, statements
 
 OPTIONAL_ROOMS: Final = ("benchmarks", "accel/adoption", "accel/repair", "accel/streams/shared")
 SETTINGS_OF_OTHER_NAMES: Final = ("Hedging", "ReadAhead")
@@ -93,7 +93,7 @@ def _height(module: str, contract: Mapping[str, Any]) -> int | None:
 
 def _settings_of(tree: ast.Module) -> Iterator[int]:
     """The number of fields of each class of settings."""
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.ClassDef) and (node.name.endswith("Settings") or node.name in SETTINGS_OF_OTHER_NAMES):
             annotated = [each for each in node.body if isinstance(each, ast.AnnAssign)]
             yield sum("ClassVar" not in ast.unparse(each.annotation) for each in annotated)

@@ -77,7 +77,7 @@ def module_of(path: Path, root: Path = ROOT) -> str:
 def imported_modules(path: Path, module: str, modules: set[str]) -> set[str]:
     """The project's modules that a file imports, itself left out."""
     imported: set[str] = set()
-    for node in ast.walk(parsed(path)):
+    for node in statements(parsed(path)):
         if isinstance(node, ast.Import):
             imported.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:

@@ -81,6 +81,8 @@ LONG: Final[Mapping[str, Sequence[str]]] = {
     "tests/accel/streams/reader/test_streams.py::test_a_stream_end_to_end_on_s3": [],
     "tests/accel/streams/writer/test_crashes.py::"
     "test_nothing_is_lost_and_nothing_comes_twice_wherever_a_process_dies": [],
+    "tests/accel/streams/times/test_clocks_at_random.py::"
+    "test_with_clocks_that_move_nothing_is_lost_and_nothing_stays_stuck": ["0-True", "1-False"],
     "tests/accel/streams/writer/test_numbers_outlive.py::"
     "test_numbers_outlive_a_deletion_that_is_cut_off_before_any_write": ["another node"],
     "tests/benchmarks/test_time_order.py::test_no_record_comes_before_it_arrived": [],

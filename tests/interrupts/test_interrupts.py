@@ -17,7 +17,7 @@ from tests.interrupts.rows import ELSEWHERE, END, OBJECTS, ROWS, STREAM, Row, fi
 from tests.interrupts.signals import Limit, Place, guarded, interrupted, places, raising
 
 SEED = 1
-SAMPLE = 5
+SAMPLE = 3
 """Places of each call that are tried by default; with a factor of examples above 1, all are."""
 
 SECONDS = 10.0

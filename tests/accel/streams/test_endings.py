@@ -6,16 +6,18 @@ what the work may be refused with, and what becomes of work that comes after the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from threading import Event
 from typing import Any, Final
 from uuid import UUID
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from accel import Connection
 from accel.errors import (
@@ -47,6 +49,7 @@ from tests.accel.streams.endings import (
     durable,
     kinds,
 )
+from tests.examples import examples
 
 PAGE: Final = Path(__file__).parents[3] / "docs" / "explanation" / "order.md"
 Errors = tuple[type[BaseException], ...]
@@ -440,9 +443,15 @@ def test_the_page_about_writers_has_the_same_objects() -> None:
     assert sorted(written[1:]) == sorted({case.ended.split(",")[0] for case in ROWS})
 
 
-@pytest.mark.parametrize("is_forwarded", [False, True], ids=["plain", "forwarded"])
-@pytest.mark.parametrize("is_async", [False, True], ids=["threads", "asyncio"])
-@pytest.mark.parametrize("case", ROWS, ids=str)
+def cases() -> Iterator[ParameterSet]:
+    """Each row by two of the four ways that there are, in turn; by all with ACCEL_TEST_EXAMPLES_FACTOR of 1 or more."""
+    for number, (row, is_async, is_forwarded) in enumerate(product(ROWS, (False, True), (False, True))):
+        if examples(1000) >= 1000 or (number // 4 + is_async + is_forwarded) % 2 == 0:
+            words = (str(row), "asyncio" if is_async else "threads", "forwarded" if is_forwarded else "plain")
+            yield pytest.param(row, is_async, is_forwarded, id="-".join(words))
+
+
+@pytest.mark.parametrize(("case", "is_async", "is_forwarded"), [*cases()])
 def test_work_that_comes_while_an_object_ends_is_done_or_refused(
     case: Row, *, is_async: bool, is_forwarded: bool
 ) -> None:
