@@ -11,5 +11,5 @@ runs, shorten         all of them together; a failing run made shorter
 planted               mistakes that must be found
 report                figures of runs
 
-`python -m tests.simulation --help` runs worlds by hand.
+What must be true and is not is raised as a `Violation`. `python -m tests.simulation --help` runs worlds by hand.
 """

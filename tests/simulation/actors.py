@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import pairwise
 
 from accel.catalog import NodeWriter, ObjectCatalog
@@ -28,7 +29,7 @@ from tests.simulation.clones import cloned
 from tests.simulation.collectors import RIGHT, Collector, CollectorRules
 from tests.simulation.invariants import refuse_missing
 from tests.simulation.scheduler import Died, Violation
-from tests.simulation.world import LAYOUT, NODES, STREAMS, Machine, Span, content_of
+from tests.simulation.world import LAYOUT, NODES, STREAMS, Actor, Machine, Span, content_of
 
 PROMISE_SECONDS = 25.0
 
@@ -80,11 +81,7 @@ EXPECTED: dict[type[AccelError], str] = {
 
 
 def kind_of(machine: Machine, error: AccelError) -> str:
-    """What an error counts as.
-
-    Raises:
-        Violation: nothing that was done to the process explains it.
-    """
+    """What an error counts as; one that nothing explains that was done to the process is a `Violation`."""
     for kind, what in EXPECTED.items():
         if isinstance(error, kind):
             return what
@@ -107,12 +104,11 @@ def insist(machine: Machine, commit: Callable[[], object]) -> bool:
     return False
 
 
-class Uploader:
+@dataclass(eq=False)
+class Uploader(Actor):
     """Writes for one node, session after session; the older ones go on trying, and so do clones of the process."""
 
-    def __init__(self, machine: Machine, node_id: int) -> None:
-        self.machine = machine
-        self.node_id = node_id
+    node_id: int
 
     def live(self, catalog: ObjectCatalog) -> None:
         """A process: a session or two."""
@@ -221,19 +217,17 @@ class Uploader:
         return StreamObject(self.machine.write(object_id, [span])[0], span[1], span[2])
 
 
-class Compactor:
+@dataclass(eq=False)
+class Compactor(Actor):
     """Merges runs of a node's objects; sometimes it takes longer than it promised.
 
     Args:
-        machine: where it runs.
         merges: how likely it is that it merges neighbouring objects of one stream instead.
         bridges: whether it takes two ranges of a stream for one: a mistake.
     """
 
-    def __init__(self, machine: Machine, merges: float, *, bridges: bool = False) -> None:
-        self.bridges = bridges
-        self.machine = machine
-        self.merges = merges
+    merges: float
+    bridges: bool = False
 
     def live(self, catalog: ObjectCatalog) -> None:
         """A process: some groups."""
@@ -336,11 +330,8 @@ def coalesced(contents: list[list[Span]]) -> dict[int, list[Span]]:
     return runs
 
 
-class Caretaker:
+class Caretaker(Actor):
     """Trims streams, and closes those whose owner it believes dead."""
-
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
 
     def live(self, catalog: ObjectCatalog) -> None:
         """A process."""
@@ -359,11 +350,8 @@ class Caretaker:
                 self.machine.count("trims")
 
 
-class Reader:
+class Reader(Actor):
     """Keeps an image as long as it may, and reads what it says; nothing may be missing by then."""
-
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
 
     def live(self, catalog: ObjectCatalog) -> None:
         """A process: one image after the other, all that it can still be served from."""
@@ -425,12 +413,11 @@ class Reader:
         raise StoreUnavailable("get", LAYOUT.object_key(ref.object_id), "asked often enough")
 
 
-class CollectorActor:
+@dataclass(eq=False)
+class CollectorActor(Actor):
     """Collects, round after round."""
 
-    def __init__(self, machine: Machine, rules: CollectorRules) -> None:
-        self.machine = machine
-        self.rules = rules
+    rules: CollectorRules
 
     def live(self, catalog: ObjectCatalog) -> None:
         """A process: some rounds."""

@@ -4,6 +4,8 @@ One key at a time is damaged for some seconds; then an operator who has a copy p
 take the bytes for a value of that key: it ends with an error, or waits. A damaged key that another process wrote over
 is a violation: nothing may be built on bytes that cannot be read.
 
+All this is done by the storage, so the calls of these actors are no requests.
+
 Values of tables are damaged, which have a checksum, and objects: these disappear, get the bytes of another one, or rot
 in the footer, and `accel repair --from` restores them while everything goes on. Flipped bits of a payload are not
 noticed by all readers, and a key that went back in time may contradict nothing (docs/operations/reliability.md).
@@ -23,9 +25,10 @@ from loaders.layout import ACCEL_PREFIX, TABLES_PREFIX
 from loaders.store import MemoryStore
 from tests.simulation.machine_store import Outage
 from tests.simulation.scheduler import Violation
+from tests.simulation.world import Actor
 
 if TYPE_CHECKING:
-    from tests.simulation.world import Machine, World
+    from tests.simulation.world import World
 
 PAUSE_SECONDS_MAX = 25.0
 DAMAGED_SECONDS_MAX = 4.0
@@ -52,15 +55,8 @@ class Damage(NamedTuple):
     mark: str | None
 
 
-class Outages:
-    """For some seconds the store is away, slow or busy, for all machines; then it is well for a while.
-
-    Args:
-        machine: where it runs; it stands for the storage, so its calls are no requests.
-    """
-
-    def __init__(self, machine: Machine) -> None:
-        self.machine, self.world = machine, machine.world
+class Outages(Actor):
+    """For some seconds the store is away, slow or busy, for all machines; then it is well for a while."""
 
     def live(self) -> None:
         """One outage."""
@@ -72,15 +68,8 @@ class Outages:
         self.machine.count("outages")
 
 
-class Lies:
-    """For some seconds the store lies to all machines; then it is honest for a while.
-
-    Args:
-        machine: where it runs; it stands for the storage, so its calls are no requests.
-    """
-
-    def __init__(self, machine: Machine) -> None:
-        self.machine, self.world = machine, machine.world
+class Lies(Actor):
+    """For some seconds the store lies to all machines; then it is honest for a while."""
 
     def live(self) -> None:
         """One time of lies."""
@@ -91,15 +80,8 @@ class Lies:
         self.machine.count("times of lies")
 
 
-class Rot:
-    """Damages keys, one at a time, and puts them back.
-
-    Args:
-        machine: where it runs; it stands for the storage, so its calls are no requests.
-    """
-
-    def __init__(self, machine: Machine) -> None:
-        self.machine, self.world = machine, machine.world
+class Rot(Actor):
+    """Damages keys, one at a time, and puts them back."""
 
     def live(self) -> None:
         """One key."""
@@ -157,11 +139,7 @@ class Rot:
 
 
 def put_back(world: World) -> None:
-    """Put a damaged key back, if one is.
-
-    Raises:
-        Violation: a process wrote over what it could not read.
-    """
+    """Put a damaged key back, if one is."""
     damage, world.damage = world.damage, None
     if damage is None:
         return

@@ -5,9 +5,10 @@ Whatever ends, each event that the thread wrote is refused, fails, or can be rea
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING
 
 from accel.errors import AccelError
 from accel.history.rules.configuration import StreamConfiguration
@@ -16,27 +17,19 @@ from accel.streams.writer import StreamWriter
 from loaders.errors import StoreError, TableError
 from tests.accel.streams.writer.world import NAME, Process
 from tests.simulation.scheduler import Violation
-from tests.simulation.streams import NOT_DONE, SharedStream, reading
-
-if TYPE_CHECKING:
-    from tests.simulation.world import Machine
+from tests.simulation.streams import NOT_DONE, reading
+from tests.simulation.world import Actor
 
 NODE = 10
 FUTURE_SECONDS = 120.0
 """How long a future may stay open after what it belongs to has ended."""
 
 
-class Ender:
-    """A node: process after process, each of which creates a stream, and ends it in some way.
+@dataclass(eq=False)
+class Ender(Actor):
+    """A node: process after process, each of which creates a stream, and ends it in some way."""
 
-    Args:
-        machine: where it runs.
-    """
-
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
-        self.shared: SharedStream = machine.world.shared
-        self.lives = count()
+    lives: Iterator[int] = field(default_factory=count)
 
     def live(self) -> None:
         """A process: one stream."""

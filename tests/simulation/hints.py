@@ -13,21 +13,14 @@ from accel.hint_building import HintChoice, build_hints, plan_hints
 from accel.hint_building.filters import Depth
 from loaders.layout import HINTS_PREFIX
 from loaders.store import MemoryStore
-from tests.simulation.world import Machine
+from tests.simulation.world import Actor
 
 DAMAGED = 0.3
 """Of the rounds of a builder, so many are followed by damage to something that was built."""
 
 
-class HintBuilder:
-    """Builds hints again and again.
-
-    Args:
-        machine: where it runs.
-    """
-
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
+class HintBuilder(Actor):
+    """Builds hints again and again."""
 
     def live(self, catalog: ObjectCatalog) -> None:
         """A process: a few rounds."""

@@ -35,7 +35,7 @@ from tests.conformance.history_world import SCOPE, STREAM
 from tests.simulation.hosts import SteppingHost
 from tests.simulation.names import Names, settle_names
 from tests.simulation.scheduler import Violation
-from tests.simulation.world import HISTORY, START_SECONDS
+from tests.simulation.world import HISTORY, START_SECONDS, Actor
 
 if TYPE_CHECKING:
     from random import Random
@@ -100,11 +100,7 @@ class History:
         return StreamStore.open(self.world.memory, system=self._system, settings=self.settings, host=self.segments)
 
     def check(self, *, whole: bool = False) -> None:
-        """The current epoch has its record, segments tile the keys, times ascend, and nothing that was ever changes.
-
-        Raises:
-            Violation: something is not so.
-        """
+        """The current epoch has its record, segments tile the keys, times ascend, and nothing that was ever changes."""
         stream = self.streams().stream(SCOPE, STREAM)
         now = stream.current_epoch()
         if now.epoch < self.current:
@@ -161,11 +157,7 @@ class History:
             raise Violation(f"expected nothing of scales that were refused, found {done}")
 
     def settle(self) -> None:
-        """Recovered, everything agrees, at the host too, and the stream takes a scale.
-
-        Raises:
-            Violation: something is not so.
-        """
+        """Recovered, everything agrees, at the host too, and the stream takes a scale."""
         now_ms = int((START_SECONDS + self.world.scheduler.seconds + 2 * SKEW_SECONDS) * 1000)
         bench = Bench(self.settings, self.world.memory, dict(self.transactions), host=self.segments, now_ms=now_ms)
         bench.stream().workflows.retention.purge()  # what one that failed has left, as the next run does
@@ -179,16 +171,15 @@ class History:
             settle_names(self.world)
 
 
-class HistoryActor:
+class HistoryActor(Actor):
     """A process that does one thing to the stream, again and again.
 
     Args:
-        machine: where it runs.
         acts: what it does, with weights.
     """
 
     def __init__(self, machine: Machine, *acts: str) -> None:
-        self.machine, self.world = machine, machine.world
+        super().__init__(machine)
         self.acts: list[Callable[[Stream], None]] = [getattr(self, each) for each in acts]
 
     def live(self) -> None:
@@ -280,9 +271,6 @@ class HistoryActor:
         """Retention, as a job runs it: by time, only what was recorded so long ago by the right clock is deleted.
 
         A run also ends a truncation that another process began; whoever began it decided how much is deleted.
-
-        Raises:
-            Violation: something younger was deleted.
         """
         history = self.world.history
         point = stream.retention.run()

@@ -52,11 +52,7 @@ class Invariants:
         self._checked_writes = -1
 
     def check(self) -> None:
-        """Look, if anything was written since the last time.
-
-        Raises:
-            Violation: something is wrong.
-        """
+        """Look, if anything was written since the last time."""
         if self._world.listings.writes == self._checked_writes:
             return
         self._checked_writes = self._world.listings.writes
@@ -148,11 +144,7 @@ class Invariants:
 def refuse_missing(
     stream_id: int, start_offset: int, held: list[tuple[int, int, int]], committed: list[tuple[int, int]]
 ) -> None:
-    """Check that acknowledged data is held: (start, end, object id) ascending.
-
-    Raises:
-        Violation: some is not.
-    """
+    """Check that acknowledged data is held: (start, end, object id) ascending."""
     for start, end in committed:
         at = max(start, start_offset)
         for first, stop, _ in held:

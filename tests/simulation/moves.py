@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.keys import NODE_LISTS, STREAM_SHARDS
@@ -29,11 +29,8 @@ from loaders.store.decorated import StoreCall
 from tests.accel.streams.writer.world import CATALOG, NAME, Process
 from tests.simulation.actors import kind_of
 from tests.simulation.scheduler import Violation
-from tests.simulation.streams import NOT_DONE, SharedStream, reading, threaded
-from tests.simulation.world import Machine
-
-if TYPE_CHECKING:
-    from tests.simulation.world import World
+from tests.simulation.streams import NOT_DONE, reading, threaded
+from tests.simulation.world import Actor, Machine
 
 T = TypeVar("T")
 
@@ -60,7 +57,7 @@ class Seat:
     process: Process | None = None
 
 
-class Mover:
+class Mover(Actor):
     """Two nodes: they create a stream, write to it, and take its segments from each other.
 
     Args:
@@ -68,9 +65,7 @@ class Mover:
     """
 
     def __init__(self, machine: Machine) -> None:
-        self.machine = machine
-        self.world: World = machine.world
-        self.shared: SharedStream = machine.world.shared
+        super().__init__(machine)
         self.seats = [Seat(Machine(self.world, f"{machine.name}-{node_id}"), node_id) for node_id in NODES]
         self.lives = count()
         self.numbers = count()

@@ -25,9 +25,10 @@ from loaders.errors import StoreError, TableError
 from tests.conformance.history_world import SCOPE
 from tests.simulation.hosts import SteppingHost
 from tests.simulation.scheduler import Violation
+from tests.simulation.world import Actor
 
 if TYPE_CHECKING:
-    from tests.simulation.world import Machine, World
+    from tests.simulation.world import World
 
 SHORT_LIVED = ("come", "go", "come-and-go")
 REFUSED = (IllegalState, InvalidArgument, NotInHistory, OperationNotAllowed, ScaleConflict, ScalePrecondition)
@@ -65,15 +66,12 @@ class Names:
         return self._acts[name]
 
 
-class Gardener:
-    """Creates streams, and takes them away.
+class Gardener(Actor):
+    """Creates streams, and takes them away."""
 
-    Args:
-        machine: where it runs.
-    """
-
-    def __init__(self, machine: Machine) -> None:
-        self.machine, self.names = machine, machine.world.history.names
+    @property
+    def names(self) -> Names:
+        return self.world.history.names
 
     def live(self) -> None:
         """A process: some acts."""
@@ -118,11 +116,7 @@ class Gardener:
 
 
 def settle_names(world: World) -> None:
-    """Nothing is stuck, and what was told is so.
-
-    Raises:
-        Violation: something is not so.
-    """
+    """Nothing is stuck, and what was told is so."""
     history = world.history
     streams = history.streams()
     for _ in range(RECOVERIES_MAX):

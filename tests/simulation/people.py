@@ -25,11 +25,7 @@ Cutting = Callable[["SharedStream", Stream, Random, Count], None]
 
 
 def cut_beyond_the_end(_: SharedStream, stream: Stream, random: Random, count: Count) -> None:
-    """Truncate at an offset that no event has: refused, whatever the stream does meanwhile.
-
-    Raises:
-        Violation: it is accepted.
-    """
+    """Truncate at an offset that no event has: refused, whatever the stream does meanwhile."""
     ids = stream.active_segments().ids.tolist()
     cut = dict.fromkeys(ids, 0)
     cut[random.choice(ids)] = BEYOND
@@ -38,11 +34,7 @@ def cut_beyond_the_end(_: SharedStream, stream: Stream, random: Random, count: C
 
 
 def impossible_cut(_: SharedStream, stream: Stream, random: Random, count: Count) -> None:
-    """Truncate at a cut that has some keys twice, or not at all: refused.
-
-    Raises:
-        Violation: it is accepted.
-    """
+    """Truncate at a cut that has some keys twice, or not at all: refused."""
     current = stream.current_epoch()
     ids = current.segments.ids.tolist()
     older = stream.epochs.epoch(random.randint(0, current.epoch)).segments.ids.tolist()

@@ -30,11 +30,7 @@ READER = Settings(parallel_loads=1, hedge_percent=0)
 
 
 def settle(world: World, look: Callable[[], None]) -> None:
-    """End all processes, let what is due be done, and look at everything.
-
-    Raises:
-        Violation: something is not as it must be.
-    """
+    """End all processes, let what is due be done, and look at everything."""
     world.scheduler.halt()
     world.becomes_quiet()
     machine = Machine(world, "caretaker at the end")
@@ -93,11 +89,7 @@ def _verify(machine: Machine, catalog: ObjectCatalog) -> None:
 
 
 def read_now(world: World) -> None:
-    """Read all streams with nothing cached, between two steps, past all faults.
-
-    Raises:
-        Violation: something that was acknowledged is not found, or has other bytes.
-    """
+    """Read all streams with nothing cached, between two steps, past all faults."""
     record, settings = existing_format(world.memory), CatalogSettings(parallel_requests=1)
     threads = (SimulatedThreads(), SimulatedThreads())
     with ObjectCatalog(
@@ -109,11 +101,7 @@ def read_now(world: World) -> None:
 
 
 def read_all(world: World, catalog: ObjectCatalog, store: ObjectStore, system: Components) -> None:
-    """Read all streams of a catalog.
-
-    Raises:
-        Violation: as `read_now`.
-    """
+    """Read all streams of a catalog."""
     image = catalog.refresh()
     with ReadAccelerator(catalog.images(), store, settings=READER, system=system) as accelerator:
         for stream_id in STREAMS:

@@ -129,11 +129,7 @@ class Disaster:
         return None if found is None else bytes(self.world.memory.get(key).body)
 
     def repair_all(self, find: Callable[[], Repair], lost: Iterable[Lost], may_be_gone: tuple[str, ...]) -> None:
-        """Repair until nothing is found; what has no source is put back.
-
-        Raises:
-            Violation: a key is not named, or what was found does not become less.
-        """
+        """Repair until nothing is found; what has no source is put back."""
         named: set[str] = set()
         by_key = {each.key: each for each in lost}
         findings: tuple[Finding, ...] = ()
@@ -178,11 +174,7 @@ def _may_be_gone(key: str, patterns: tuple[str, ...]) -> bool:
 
 
 def repair_catalog(world: World) -> None:
-    """Damage objects and keys of a catalog, and repair both.
-
-    Raises:
-        Violation: damage was not found, or not all of it could be repaired.
-    """
+    """Damage objects and keys of a catalog, and repair both."""
     if CATALOG not in world.choices.rooms:
         return
     disaster = Disaster.strike(world)
@@ -233,11 +225,7 @@ def _opened(world: World, store: MemoryStore) -> Iterator[ObjectCatalog]:
 
 
 def repair_history(world: World) -> None:
-    """Damage records of a history, and repair it; `History.settle` looks at it afterwards.
-
-    Raises:
-        Violation: damage was not found, or not all of it could be repaired.
-    """
+    """Damage records of a history, and repair it; `History.settle` looks at it afterwards."""
     disaster = Disaster.strike(world)
     start = TABLES_PREFIX + encode_name(f"{SCOPE}/{STREAM}/")
     infos = world.memory.list(start)

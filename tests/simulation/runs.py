@@ -173,11 +173,7 @@ def _in_stream(world: World, name: str) -> Callable[[], None]:
 
 
 def settle_events(world: World) -> None:
-    """The same for a stream of events.
-
-    Raises:
-        Violation: something is not as it must be.
-    """
+    """The same for a stream of events."""
     if EVENTS in world.choices.rooms:
         machine = Machine(world, "owners at the end")
         world.scheduler.spawn(machine.name, lambda: settle_stream(machine))
@@ -206,11 +202,7 @@ class Watch:
         self._reads_at_step = FULL_READ_STEPS
 
     def look(self) -> None:
-        """What is cheap enough for each write.
-
-        Raises:
-            Violation: something is wrong.
-        """
+        """What is cheap enough for each write."""
         if (tasks := self._world.scheduler.task_count) > TASKS_MAX:
             raise Violation(f"expected at most {TASKS_MAX} threads of all processes, found {tasks}")
         if self._world.damage is not None:  # what lies there now is nobody's word

@@ -257,11 +257,7 @@ class Scheduler:
             self._tasks.pop(task, None)
 
     def _end_circle(self, task: Task) -> None:
-        """End a task that does not come to its next wait.
-
-        Raises:
-            Violation: always, with the place where it is.
-        """
+        """End a task that does not come to its next wait."""
         frames = sys._current_frames()
         where = "".join(traceback.format_stack(frames[task.thread_id], limit=12))
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(task.thread_id), ctypes.py_object(Halted))

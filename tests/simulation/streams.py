@@ -57,7 +57,7 @@ from tests.accel.streams.writer.world import HISTORY, MOVES, NAME, Process
 from tests.simulation.people import CUTS
 from tests.simulation.scheduler import Violation
 from tests.simulation.transaction_rot import check_given_up, put_back
-from tests.simulation.world import START_SECONDS
+from tests.simulation.world import START_SECONDS, Actor
 
 if TYPE_CHECKING:
     from accel.system import Components
@@ -275,11 +275,7 @@ class SharedStream:
         return View(threaded(machine), machine.store, small, MOVES)
 
     def check_found(self, found: list[Said], durable: set[Said], before: frozenset[Said] = frozenset()) -> None:
-        """What a reader was given has all that was durable when it began, once, in order.
-
-        Raises:
-            Violation: it has not.
-        """
+        """What a reader was given has all that was durable when it began, once, in order."""
         if twice := {each for each in found if found.count(each) > 1} if len(set(found)) < len(found) else set():
             raise Violation(f"events were read twice: {sorted(twice)[:5]}")
         kept = {each for each in durable if each.word not in self.given_up}
@@ -295,11 +291,7 @@ class SharedStream:
         self.world.count("events compared", len(found))
 
     def give(self, member: str, said: Said) -> None:
-        """A member of the group was given an event.
-
-        Raises:
-            Violation: it came before, and whom it was given to did not die.
-        """
+        """A member of the group was given an event."""
         before = self.given.get(said)
         is_of_twins = not self.twins.isdisjoint({before, member})  # one may have taken over from the other one
         if before is not None and not is_of_twins and said not in self.may_come_again and not self._is_silent(before):
@@ -314,17 +306,12 @@ class SharedStream:
         return self.world.scheduler.seconds - self.heard_seconds.get(member, math.inf) > MEMBER_LEASE_SECONDS
 
 
-class OwnerActor:
-    """A node: process after process, each of which owns segments, writes, and does what else it likes.
-
-    Args:
-        machine: where it runs.
-        node_id: the node.
-    """
+class OwnerActor(Actor):
+    """A node: process after process, each of which owns segments, writes, and does what else it likes."""
 
     def __init__(self, machine: Machine, node_id: int) -> None:
-        self.machine, self.node_id = machine, node_id
-        self.shared: SharedStream = machine.world.shared
+        super().__init__(machine)
+        self.node_id = node_id
         often = [self.write] * 5 + [self.flush, self.take_over, *[self.write_to_transaction, self.commit] * 2]
         self.acts: list[Callable[[Life], None]] = [
             *often * 2,
@@ -394,11 +381,7 @@ class OwnerActor:
             events.append(said)
 
     def commit(self, life: Life) -> None:
-        """Its open transaction, or the one whose commit failed; a thread of the process goes on writing to it.
-
-        Raises:
-            Violation: a commit that is repeated never ends.
-        """
+        """Its open transaction, or the one whose commit failed; a thread of the process goes on writing to it."""
         if life.ending is None and life.transaction is not None:
             life.ending, life.failures = (life.transaction, life.transaction_word), 0
             life.transaction = None
@@ -486,16 +469,8 @@ class OwnerActor:
             self.machine.count("segments taken over")
 
 
-class EventReader:
-    """Reads the whole stream, or from a position on; and leaves positions.
-
-    Args:
-        machine: where it runs.
-    """
-
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
-        self.shared: SharedStream = machine.world.shared
+class EventReader(Actor):
+    """Reads the whole stream, or from a position on; and leaves positions."""
 
     def live(self) -> None:
         """A process: some readers, one after the other."""
@@ -527,11 +502,7 @@ class EventReader:
         self.machine.count("streams read")
 
     def read_from_a_time(self) -> None:
-        """Read all that arrived at some time or later; compare with a read of everything before.
-
-        Raises:
-            Violation: an event of that time or later was skipped.
-        """
+        """Read all that arrived at some time or later; compare with a read of everything before."""
         with reading(self.machine) as reader:
             values = {Said.of(event.payload): event.value for event in reader}
         if not values:
@@ -552,17 +523,11 @@ class EventReader:
         self.machine.count("events compared", len(found))
 
 
-class Member:
-    """A reader of a group: it joins, is given events, leaves, or dies.
+@dataclass(eq=False)
+class Member(Actor):
+    """A reader of a group: it joins, is given events, leaves, or dies."""
 
-    Args:
-        machine: where it runs.
-    """
-
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
-        self.shared: SharedStream = machine.world.shared
-        self.lives = count()
+    lives: Iterator[int] = field(default_factory=count)
 
     def live(self) -> None:
         """A process: one member, which may have the name of another one that is there, or was."""
@@ -600,11 +565,7 @@ class Member:
             self.shared.may_come_again |= mine
 
     def _check_that_it_was_silent(self) -> None:
-        """A member that was held up for longer than its lease is no longer in the group; its next life joins again.
-
-        Raises:
-            Violation: nothing in this world can hold it up for that long.
-        """
+        """A member that was held up for longer than its lease is no longer in the group; its next life joins again."""
         if not (self.machine.world.plan.pauses or self.machine.world.plan.faults):
             raise Violation(f"{self.machine.name} was removed from its group, and nothing held it up")
         self.machine.count("members that were silent for longer than their lease")
@@ -688,11 +649,7 @@ def _split_at_the_end(peers: Sequence[SimulatedPeer], stream: Stream) -> None:
 
 
 def settle_stream(machine: Machine) -> None:
-    """All owners are there, and nothing is lost on the way: workflows come to their ends, and all is found.
-
-    Raises:
-        Violation: something is not.
-    """
+    """All owners are there, and nothing is lost on the way: workflows come to their ends, and all is found."""
     shared: SharedStream = machine.world.shared
     machine.begin()
     machine.scheduler.sleep(60.0)  # leases of owners that died are over

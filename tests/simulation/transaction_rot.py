@@ -22,11 +22,11 @@ from loaders.layout import MERGING_PREFIX, TRANSACTIONS_PREFIX
 from loaders.store import MemoryStore
 from tests.accel.streams.writer.world import HISTORY, NAME
 from tests.simulation.scheduler import Violation
+from tests.simulation.world import Actor
 
 if TYPE_CHECKING:
     from accel.system import Components
     from tests.simulation.streams import Said, SharedStream
-    from tests.simulation.world import Machine
 
 PAUSE_SECONDS_MAX = 30.0
 LOOKS, LOOK_SECONDS = 40, 0.5
@@ -34,16 +34,8 @@ DAMAGED_SECONDS_MAX = 20.0
 PUTS_BACK = 0.4
 
 
-class TransactionRot:
-    """Damages the data of one transaction after the other, and is the operator, too.
-
-    Args:
-        machine: where it runs.
-    """
-
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
-        self.shared: SharedStream = machine.world.shared
+class TransactionRot(Actor):
+    """Damages the data of one transaction after the other, and is the operator, too."""
 
     def live(self) -> None:
         """A process: some damage."""
@@ -115,11 +107,7 @@ def give_up(shared: SharedStream, stream: Stream, store: object, transaction: UU
 
 
 def check_given_up(shared: SharedStream, stream: Stream, found: set[Said]) -> None:
-    """Transactions that were given up are aborted without events in the stream, or committed with all of them.
-
-    Raises:
-        Violation: one is something else.
-    """
+    """Transactions that were given up are aborted without events in the stream, or committed with all of them."""
     for transaction, word in shared.words_of.items():
         if word not in shared.given_up:
             continue

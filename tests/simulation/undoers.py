@@ -5,14 +5,11 @@ from __future__ import annotations
 from accel.catalog import ObjectCatalog
 from accel.catalog.undo import undo
 from accel.errors import CommitRefused, MaintenanceRefused
-from tests.simulation.world import NODES, Machine
+from tests.simulation.world import NODES, Actor
 
 
-class Undoer:
+class Undoer(Actor):
     """Undoes the last commit that took objects out of a list, now and then."""
-
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
 
     def live(self, catalog: ObjectCatalog) -> None:
         """A process."""

@@ -409,6 +409,23 @@ class Machine:
         return opened(object_id, body)
 
 
+@dataclass(eq=False)
+class Actor:
+    """Who does something on a machine: process after process."""
+
+    machine: Machine
+
+    @property
+    def world(self) -> World:
+        """All that there is."""
+        return self.machine.world
+
+    @property
+    def shared(self) -> SharedStream:
+        """The stream of events."""
+        return self.world.shared
+
+
 def opened(object_id: int, body: bytes) -> tuple[ObjectRef, ObjectRanges]:
     """What an object's index says."""
     index = open_tail(body, object_size_bytes=len(body), key=str(object_id))
