@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import count
 from tempfile import TemporaryDirectory
+from typing import ParamSpec
 
 from accel import (
     Connection,
@@ -59,6 +60,12 @@ class Use:
 
 
 Row = Callable[[], AbstractContextManager[Use]]
+Given = ParamSpec("Given")
+
+
+def rows(made: Callable[Given, Iterator[Use]]) -> Callable[Given, Row]:
+    """A row for each choice of arguments."""
+    return lambda *args, **options: partial(contextmanager(made), *args, **options)
 
 
 # Lookups
@@ -77,21 +84,18 @@ def filled() -> MemoryStore:
     return store
 
 
-def _lookup(of: Callable[[ReadAccelerator], object], expected: object) -> Row:
-    @contextmanager
-    def row() -> Iterator[Use]:
-        store = filled()
-        with ObjectCatalog.open(store) as catalog, ReadAccelerator(catalog.images(), store) as accelerator:
+@rows
+def _lookup(of: Callable[[ReadAccelerator], object], expected: object) -> Iterator[Use]:
+    store = filled()
+    with ObjectCatalog.open(store) as catalog, ReadAccelerator(catalog.images(), store) as accelerator:
 
-            def check() -> None:
-                assert of(accelerator) == expected
-                assert len(accelerator.get_objects(STREAM, 0, END, limit=9).objects) == OBJECTS
-                assert sum(each.count for each in accelerator.read(STREAM, 0, END)) == END
-                accelerator.wait_idle()
+        def check() -> None:
+            assert of(accelerator) == expected
+            assert len(accelerator.get_objects(STREAM, 0, END, limit=9).objects) == OBJECTS
+            assert sum(each.count for each in accelerator.read(STREAM, 0, END)) == END
+            accelerator.wait_idle()
 
-            yield Use(lambda: of(accelerator), check)
-
-    return row
+        yield Use(lambda: of(accelerator), check)
 
 
 def _many(accelerator: ReadAccelerator) -> list[int]:
@@ -107,18 +111,15 @@ def _closing_accelerator() -> Iterator[Use]:
         yield Use(accelerator.close, accelerator.close)
 
 
-def _catalog(of: Callable[[ObjectCatalog], object]) -> Row:
-    @contextmanager
-    def row() -> Iterator[Use]:
-        with ObjectCatalog.open(filled()) as catalog:
+@rows
+def _catalog(of: Callable[[ObjectCatalog], object]) -> Iterator[Use]:
+    with ObjectCatalog.open(filled()) as catalog:
 
-            def check() -> None:
-                of(catalog)
-                assert STREAM in catalog.images().current().streams
+        def check() -> None:
+            of(catalog)
+            assert STREAM in catalog.images().current().streams
 
-            yield Use(lambda: of(catalog), check)
-
-    return row
+        yield Use(lambda: of(catalog), check)
 
 
 # Readers
@@ -150,36 +151,30 @@ def _by_events(reader: StreamReader, got: list[int]) -> None:
         got.append(int(event.payload))
 
 
-def _reader(take: Callable[[StreamReader, list[int]], None]) -> Row:
-    @contextmanager
-    def row() -> Iterator[Use]:
-        with connect(_stream()) as connection, connection.reader("a", "b") as reader:
-            got: list[int] = []
+@rows
+def _reader(take: Callable[[StreamReader, list[int]], None]) -> Iterator[Use]:
+    with connect(_stream()) as connection, connection.reader("a", "b") as reader:
+        got: list[int] = []
 
-            def check() -> None:
-                take(reader, got)
-                assert sorted(got) == list(range(EVENTS))
-                assert sum(reader.position().values()) == EVENTS
+        def check() -> None:
+            take(reader, got)
+            assert sorted(got) == list(range(EVENTS))
+            assert sum(reader.position().values()) == EVENTS
 
-            yield Use(lambda: take(reader, got), check)
-
-    return row
+        yield Use(lambda: take(reader, got), check)
 
 
-def _of_reader(of: Callable[[StreamReader], object]) -> Row:
-    @contextmanager
-    def row() -> Iterator[Use]:
-        with connect(_stream()) as connection, connection.reader("a", "b") as reader:
-            got = [int(next(reader).payload)]
+@rows
+def _of_reader(of: Callable[[StreamReader], object]) -> Iterator[Use]:
+    with connect(_stream()) as connection, connection.reader("a", "b") as reader:
+        got = [int(next(reader).payload)]
 
-            def check() -> None:
-                of(reader)
-                _by_iterating(reader, got)
-                assert sorted(got) == list(range(EVENTS))
+        def check() -> None:
+            of(reader)
+            _by_iterating(reader, got)
+            assert sorted(got) == list(range(EVENTS))
 
-            yield Use(lambda: of(reader), check)
-
-    return row
+        yield Use(lambda: of(reader), check)
 
 
 @contextmanager
@@ -192,19 +187,16 @@ def _closing_reader() -> Iterator[Use]:
 # Connections
 
 
-def _connection(of: Callable[[Connection], object]) -> Row:
-    @contextmanager
-    def row() -> Iterator[Use]:
-        with connect(_stream()) as connection:
+@rows
+def _connection(of: Callable[[Connection], object]) -> Iterator[Use]:
+    with connect(_stream()) as connection:
 
-            def check() -> None:
-                of(connection)
-                with connection.reader("a", "b") as reader:
-                    assert len(list(reader)) == EVENTS
+        def check() -> None:
+            of(connection)
+            with connection.reader("a", "b") as reader:
+                assert len(list(reader)) == EVENTS
 
-            yield Use(lambda: of(connection), check)
-
-    return row
+        yield Use(lambda: of(connection), check)
 
 
 @contextmanager
@@ -288,33 +280,29 @@ def _opening_store() -> Iterator[Use]:
     yield Use(lambda: open_store(url), check)
 
 
-def _group(of: Callable[[GroupReader], object]) -> Row:
+@rows
+def _group(of: Callable[[GroupReader], object]) -> Iterator[Use]:
     """A reader of a group: what it returned, and what a reader after it returns, is each event once."""
+    with connect(_stream()) as connection:
+        name = f"group-{next(_numbers)}"
+        reader = connection.group_reader("a", "b", name, "one", follow=False)
+        got: list[int] = []
 
-    @contextmanager
-    def row() -> Iterator[Use]:
-        with connect(_stream()) as connection:
-            name = f"group-{next(_numbers)}"
-            reader = connection.group_reader("a", "b", name, "one", follow=False)
-            got: list[int] = []
+        def call() -> None:
+            got.append(int(next(reader).payload))
+            of(reader)
 
-            def call() -> None:
-                got.append(int(next(reader).payload))
-                of(reader)
-
-            def check() -> None:
-                got.append(int(next(reader).payload))
-                of(reader)
-                got.extend(int(event.payload) for event in reader)
-                reader.close()
-                with connection.group_reader("a", "b", name, "two", follow=False) as other:
-                    got.extend(int(event.payload) for event in other)
-                assert sorted(got) == list(range(EVENTS))
-
-            yield Use(call, check)
+        def check() -> None:
+            got.append(int(next(reader).payload))
+            of(reader)
+            got.extend(int(event.payload) for event in reader)
             reader.close()
+            with connection.group_reader("a", "b", name, "two", follow=False) as other:
+                got.extend(int(event.payload) for event in other)
+            assert sorted(got) == list(range(EVENTS))
 
-    return row
+        yield Use(call, check)
+        reader.close()
 
 
 def _commit_and_leave(reader: GroupReader) -> None:
@@ -331,29 +319,25 @@ def _written(connection: Connection, name: str) -> list[bytes]:
         return sorted(event.payload for event in reader)
 
 
-def _writer(of: Callable[[StreamWriter], object], times: int) -> Row:
+@rows
+def _writer(of: Callable[[StreamWriter], object], times: int) -> Iterator[Use]:
     """What was written before, and after, the interrupted call is there once; the call's own events at most once."""
+    with connect(f"memory://interrupts-{next(_numbers)}", create=True) as connection:
+        connection.create_scope("a")
+        connection.create_stream("a", "b", segments=2)
+        writer = connection.writer("a", "b")
+        before = writer.write(b"before", key="k")
 
-    @contextmanager
-    def row() -> Iterator[Use]:
-        with connect(f"memory://interrupts-{next(_numbers)}", create=True) as connection:
-            connection.create_scope("a")
-            connection.create_stream("a", "b", segments=2)
-            writer = connection.writer("a", "b")
-            before = writer.write(b"before", key="k")
+        def check() -> None:
+            after = writer.write(b"after", key="k")
+            writer.flush()
+            assert before.result(SECONDS) is not None
+            assert after.result(SECONDS) is not None
+            found = _written(connection, "b")
+            assert (found.count(b"before"), found.count(b"after")) == (1, 1)
+            assert found.count(b"x") <= times
 
-            def check() -> None:
-                after = writer.write(b"after", key="k")
-                writer.flush()
-                assert before.result(SECONDS) is not None
-                assert after.result(SECONDS) is not None
-                found = _written(connection, "b")
-                assert (found.count(b"before"), found.count(b"after")) == (1, 1)
-                assert found.count(b"x") <= times
-
-            yield Use(lambda: of(writer), check)
-
-    return row
+        yield Use(lambda: of(writer), check)
 
 
 def _transaction(writer: StreamWriter) -> None:
@@ -377,26 +361,22 @@ def _awaited(writer: StreamWriter) -> None:
 # Streams
 
 
-def _history(of: Callable[[Stream], object]) -> Row:
+@rows
+def _history(of: Callable[[Stream], object]) -> Iterator[Use]:
     """A workflow that was interrupted is finished by the next one."""
+    with connect(f"memory://interrupts-{next(_numbers)}", create=True) as connection:
+        connection.create_scope("a")
+        connection.create_stream("a", "b", segments=1)
+        stream = connection.stream_store.stream("a", "b", host=connection.segments())
 
-    @contextmanager
-    def row() -> Iterator[Use]:
-        with connect(f"memory://interrupts-{next(_numbers)}", create=True) as connection:
-            connection.create_scope("a")
-            connection.create_stream("a", "b", segments=1)
-            stream = connection.stream_store.stream("a", "b", host=connection.segments())
+        def check() -> None:
+            of(stream)
+            with connection.writer("a", "c") as writer:
+                writer.write(b"x", key="k").result(SECONDS)
+            assert _written(connection, "c") == [b"x"]
 
-            def check() -> None:
-                of(stream)
-                with connection.writer("a", "c") as writer:
-                    writer.write(b"x", key="k").result(SECONDS)
-                assert _written(connection, "c") == [b"x"]
-
-            connection.create_stream("a", "c", segments=1)
-            yield Use(lambda: of(stream), check)
-
-    return row
+        connection.create_stream("a", "c", segments=1)
+        yield Use(lambda: of(stream), check)
 
 
 def _sealed(stream: Stream) -> None:
@@ -482,21 +462,18 @@ def _committing() -> Iterator[Use]:
         yield Use(call, check)
 
 
-def _images(of: Callable[[PolledImages], object]) -> Row:
-    @contextmanager
-    def row() -> Iterator[Use]:
-        with ObjectCatalog.open(filled()) as catalog:
-            pushed = StaticImages(catalog.images().current())
-            polled = PolledImages(pushed.current, timer=SYSTEM.timer, sleep=SYSTEM.sleep)
+@rows
+def _images(of: Callable[[PolledImages], object]) -> Iterator[Use]:
+    with ObjectCatalog.open(filled()) as catalog:
+        pushed = StaticImages(catalog.images().current())
+        polled = PolledImages(pushed.current, timer=SYSTEM.timer, sleep=SYSTEM.sleep)
 
-            def check() -> None:
-                of(polled)
-                assert polled.wait_newer(polled.current().version, 0) is None
-                assert STREAM in polled.current().streams
+        def check() -> None:
+            of(polled)
+            assert polled.wait_newer(polled.current().version, 0) is None
+            assert STREAM in polled.current().streams
 
-            yield Use(lambda: of(polled), check)
-
-    return row
+        yield Use(lambda: of(polled), check)
 
 
 @contextmanager
@@ -531,20 +508,17 @@ def _closing_connection() -> Iterator[Use]:
         yield Use(connection.close, connection.close)
 
 
-def _reader_group(of: Callable[[ReaderGroup], object]) -> Row:
-    @contextmanager
-    def row() -> Iterator[Use]:
-        with connect(_stream()) as connection:
-            group = connection.group("a", "b", f"group-{next(_numbers)}")
+@rows
+def _reader_group(of: Callable[[ReaderGroup], object]) -> Iterator[Use]:
+    with connect(_stream()) as connection:
+        group = connection.group("a", "b", f"group-{next(_numbers)}")
 
-            def check() -> None:
-                of(group)
-                with connection.group_reader("a", "b", group.name, "one", follow=False) as reader:
-                    assert len(list(reader)) == EVENTS
+        def check() -> None:
+            of(group)
+            with connection.group_reader("a", "b", group.name, "one", follow=False) as reader:
+                assert len(list(reader)) == EVENTS
 
-            yield Use(lambda: of(group), check)
-
-    return row
+        yield Use(lambda: of(group), check)
 
 
 ROWS: dict[str, Row] = {
