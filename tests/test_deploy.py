@@ -22,7 +22,6 @@ from accel import connect
 from accel.cli.main import main
 from accel.server import SidecarSettings
 from accel.system import SYSTEM
-from loaders.layout import ObjectLayout
 from loaders.store import MemoryStore
 from loaders.store import open as open_module
 from loaders.store.base import DeleteFailures
@@ -40,13 +39,6 @@ DEPLOY = ROOT / "deploy"
 NODE = 4
 ROLES = ("reader", "broker", "compactor", "collector")
 OWN_LABELS = {"instance", "job", "le"}
-LOCATIONS = (
-    "accel/tables/nodes/4",
-    "accel/time/1/2",
-    "accel/hints/packs/node-4/root",
-    "accel/journal/1",
-    "accel/format",
-)
 
 
 def loaded(path: str) -> Any:
@@ -302,18 +294,3 @@ def test_a_broker_may_read_write_and_scale_its_streams() -> None:
     wanted = set(store.requests)
     assert [each for each in sorted(wanted) if not allows("broker", each, namespace)] == []
     assert [each for each in sorted(wanted) if not allows("reader", each, namespace)] != []
-
-
-def test_a_reader_changes_nothing_and_each_role_deletes_no_more_than_it_must() -> None:
-    key = ObjectLayout(namespace=NAMESPACE).object_key(7)
-    for action in ("s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"):
-        assert [each for each in (*LOCATIONS, key) if allows("reader", Request(action, each), NAMESPACE)] == []
-    deletes = {
-        role: {each for each in (*LOCATIONS, key) if allows(role, Request("s3:DeleteObject", each), NAMESPACE)}
-        for role in ROLES
-    }
-    assert key not in deletes["broker"]
-    assert {role for role in ROLES if "accel/hints/packs/node-4/root" in deletes[role]} == {"compactor"}
-    assert {role for role in ROLES if "accel/format" in deletes[role]} == set()
-    other = ObjectLayout(namespace="another").object_key(7)
-    assert [role for role in ROLES if allows(role, Request("s3:GetObject", other), NAMESPACE)] == []

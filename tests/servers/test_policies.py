@@ -194,14 +194,20 @@ OBJECT = ObjectLayout(namespace=NAMESPACE).object_key(7)
 FOREIGN = ObjectLayout(namespace="another").object_key(7)
 BESIDE = "data/of/others"
 HINT, FORMAT, JOURNAL = "accel/hints/packs/node-4/root", "accel/format", "accel/journal/1"
+TABLE, TIME = "accel/tables/nodes/4", "accel/time/1/2"
 WRITES = {
     "reader": set(),
-    "broker": {OBJECT, FORMAT},
-    "compactor": {OBJECT, FORMAT, HINT},
-    "collector": {FORMAT, JOURNAL},
+    "broker": {OBJECT, FORMAT, TABLE, TIME},
+    "compactor": {OBJECT, FORMAT, HINT, TABLE},
+    "collector": {FORMAT, JOURNAL, TABLE},
 }
-DELETES = {"reader": set(), "broker": set(), "compactor": {OBJECT, HINT}, "collector": {OBJECT, JOURNAL}}
-KEYS = (OBJECT, FOREIGN, BESIDE, HINT, FORMAT, JOURNAL)
+DELETES = {
+    "reader": set(),
+    "broker": {TABLE, TIME},
+    "compactor": {OBJECT, HINT, TABLE},
+    "collector": {OBJECT, JOURNAL, TABLE},
+}
+KEYS = (OBJECT, FOREIGN, BESIDE, HINT, FORMAT, JOURNAL, TABLE, TIME)
 
 
 def taken(act: Callable[[str], object]) -> set[str]:
