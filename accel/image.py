@@ -28,7 +28,7 @@ import json
 import re
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from operator import attrgetter
 from typing import Annotated, Any, Protocol, TypeVar
@@ -343,36 +343,6 @@ class NodeImage:
         positions = self._by_id[np.minimum(slots, len(self) - 1)]
         return np.where(self.object_ids[positions] == object_ids, positions, -1)
 
-    def with_appended(self, objects: Iterable[tuple[int, ObjectRef]], *, facts: ObjectFacts | None = None) -> NodeImage:
-        """The list with (order id, object) pairs added, in any order, after its last object.
-
-        This is the effect of an upload on a list: nothing is sorted or checked again.
-
-        Args:
-            objects: their order ids are above all in the list.
-            facts: of the whole resulting list.
-
-        Raises:
-            ImageRefused: an order id that is not above the last one, or an object that is listed already.
-
-        Complexity: O(n), a copy of the columns, plus O(objects * log n).
-        """
-        added = make_node(self.node_id, objects)
-        if not len(added):
-            return replace(self, facts=facts)
-        if len(self) and added.order_ids[0] <= self.order_ids[-1]:
-            raise ImageRefused(
-                f"node {self.node_id}: expected order ids above {self.order_ids[-1]}, found {added.order_ids[0]}"
-            )
-        listed = self.positions(added.object_ids)
-        if (listed >= 0).any():
-            found = added.object_ids[listed >= 0][0]
-            raise ImageRefused(f"node {self.node_id}: expected each object once, found object {found} twice")
-        columns = [np.concatenate(both) for both in zip(self._columns(), added._columns(), strict=True)]  # noqa: SLF001 - of this class
-        places = np.searchsorted(self.object_ids, added.object_ids[added._by_id], sorter=self._by_id)  # noqa: SLF001 - likewise
-        by_id = np.insert(self._by_id, places, added._by_id + len(self))  # noqa: SLF001 - likewise
-        return NodeImage(self.node_id, *map(frozen, (*columns, by_id)), facts=facts)
-
     def excludes(self, stream_id: int) -> NDArray[np.bool_] | None:
         """By position, whether the object provably lacks the stream; None without facts. O(list length)."""
         return None if self.facts is None else self.facts.excludes(stream_id)
@@ -380,10 +350,6 @@ class NodeImage:
     def end_of(self, stream_id: int) -> int | None:
         """A lower bound of the stream's end on this node, as of this image; None without facts."""
         return None if self.facts is None else self.facts.end_of(stream_id)
-
-    def _columns(self) -> tuple[NDArray[np.int64], ...]:
-        ids, *others = self._columns_of_refs()
-        return (ids, self.order_ids, *others)
 
     def _columns_of_refs(self) -> tuple[NDArray[np.int64], ...]:
         return (self.object_ids, self.sizes_bytes, self.index_sizes_bytes, self.attributes, self.tail_checksums)

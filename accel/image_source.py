@@ -355,37 +355,6 @@ def _confirmed(fetched: MetadataImage | ConfirmedImage, started_seconds: float) 
     return fetched if isinstance(fetched, ConfirmedImage) else ConfirmedImage(fetched, started_seconds)
 
 
-class JsonFile:
-    """Reads an image from a JSON file, and reloads it when the file changes; for `PolledImages`.
-
-    The form is that of `MetadataImage.from_dict`, with ``namespace`` and ``version`` at the top. A program that
-    changes the file increases the version, and replaces the file as a whole (write a new one, then rename it).
-
-    Threads: any.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._lock = ProcessLock()
-        self._seen: tuple[int, int, int] | None = None
-        self._image: MetadataImage | None = None
-
-    def __call__(self) -> MetadataImage:
-        """The image that is in the file now.
-
-        Raises:
-            ImageRefused: not JSON, too large, or not an image.
-            OSError: the file cannot be read.
-        """
-        with self._lock:
-            status = self._path.stat()
-            stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
-            if self._image is None or stamp != self._seen:
-                self._image = load_image_file(self._path)
-                self._seen = stamp
-            return self._image
-
-
 @plain_arguments(ValueError)
 def load_image_file(path: Path) -> MetadataImage:
     """The image in a JSON file of at most 1 GiB.

@@ -16,7 +16,7 @@ less accurate filter of 15 bytes, for a list that is read anyway.
 
 from __future__ import annotations
 
-from bloom.filter_matrix import FilterMatrix, MatrixStats
+from bloom.filter_matrix import FilterMatrix
 from bloom.filter_store import FilterStore
 from bloom.geometry import (
     CAPACITY_CLASSES,
@@ -40,7 +40,6 @@ __all__ = [
     "FilterMatrix",
     "FilterStore",
     "Geometry",
-    "MatrixStats",
     "PieceCache",
     "SketchColumns",
     "StreamFilter",

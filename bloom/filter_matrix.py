@@ -294,27 +294,6 @@ _OBJECT_SIZE_BYTES: Final = 112  # estimate for an object's entry in the dict of
 _FAMILY_SIZE_BYTES: Final = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class MatrixStats:
-    """Sizes of a matrix.
-
-    Args:
-        objects: filters in the matrix.
-        families: different geometries of the filters.
-        tiles: groups of up to 64 filters.
-        columns: columns of all tiles, occupied and free.
-        filter_bytes: the bytes of the filters if each were stored by itself without header.
-        nbytes: memory of the matrix.
-    """
-
-    objects: int
-    families: int
-    tiles: int
-    columns: int
-    filter_bytes: int
-    nbytes: int
-
-
 class _Family:
     """The tiles of one geometry: only the last one may be narrower than 64 columns, and none is empty between calls."""
 
@@ -378,12 +357,6 @@ class FilterMatrix:
         """Bytes of all tiles and their bookkeeping. O(families)."""
         banks = sum(bank.nbytes for bank in self._banks.values())
         return banks + len(self._tiles) * _OBJECT_SIZE_BYTES + len(self._families) * _FAMILY_SIZE_BYTES
-
-    def stats(self) -> MatrixStats:
-        """Current counts and bytes."""
-        tiles = self._all_tiles()
-        columns = sum(tile.width for tile in tiles)
-        return MatrixStats(len(self), len(self._families), len(tiles), columns, self._filter_bytes, self.nbytes)
 
     def add(self, object_id: int, stream_filter: StreamFilter) -> None:
         """Add a filter, which replaces a previous one of the object.
@@ -478,7 +451,7 @@ class FilterMatrix:
             and sum(tile.geometry.filter_size_bytes for tile in placed.values()) == self._filter_bytes
         )
         if not holds:
-            raise AssertionError(f"{self.stats()}: tiles hold {sorted(placed)}, expected {sorted(self._tiles)}")
+            raise AssertionError(f"tiles hold {sorted(placed)}, expected {sorted(self._tiles)}")
 
     def _all_tiles(self) -> list[Tile]:
         return [tile for bank in self._banks.values() for tile in bank.tiles]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator
 
-from loaders.format import ObjectEncoder, RecordBatch
+from loaders.format import BlockIndex, Footer, LinkedObject, ObjectEncoder, RecordBatch
 
 COUNT_MAX = 2**31 - 1
 
@@ -20,6 +21,12 @@ def write_set_object(
         pieces = [(start, gap[0]), (gap[1], end)] if gap else [(start, end)]
         parts += [encoder.write(stream_id, batches(stream_id, *piece)) for piece in pieces]
     return b"".join([*parts, encoder.finish()])
+
+
+def encode_composite(links: tuple[LinkedObject, ...], index: BlockIndex) -> bytes:
+    """A composite object, as other systems write it; the links divide the rows among them."""
+    head = struct.pack(">Bi", 0x52, len(links)) + b"".join(struct.pack(">qih", *link) for link in links)
+    return head + index.data + Footer(len(head), len(index.data), composite=True).encode()
 
 
 def batches(stream_id: int, start: int, end: int) -> list[RecordBatch]:

@@ -60,9 +60,6 @@ class Lie(Enum):
         return call.operation in _OPERATIONS.get(self, {"list"})
 
 
-LIES_OF_LISTINGS = frozenset(list(Lie)[: list(Lie).index(Lie.BATCH_REFUSED)])
-"""Those that occur in listings."""
-
 _OPERATIONS = {
     Lie.BATCH_REFUSED: {"delete_many"},
     Lie.KEY_REFUSED: {"delete_many"},

@@ -623,12 +623,6 @@ def decode_composite(data: bytes | memoryview, *, key: str) -> CompositeObject:
     return CompositeObject(links, index)
 
 
-def encode_composite(links: tuple[LinkedObject, ...], index: BlockIndex) -> bytes:
-    """The bytes of a composite object; the numbers must fit their fields, and the links divide the rows among them."""
-    head = _HEADER.pack(LINKS_MAGIC, len(links)) + b"".join(_LINK.pack(*link) for link in links)
-    return head + index.data + Footer(len(head), len(index.data), composite=True).encode()
-
-
 def _decode_links(data: memoryview, corrupt: Callable[..., CorruptObject]) -> tuple[LinkedObject, ...]:
     if len(data) < _HEADER.size:
         raise corrupt(expected=f"{_HEADER.size} bytes or more before the index", found=f"{len(data)}")

@@ -160,11 +160,6 @@ class MergePlan:
     source_count: int
 
     @property
-    def kept_bytes(self) -> int:
-        """Bytes of blocks in all outputs."""
-        return sum(output.data_size_bytes for output in self.outputs)
-
-    @property
     def dropped_bytes(self) -> int:
         """Bytes of blocks that are left out."""
         return int(self.left_out["size_bytes"].sum(dtype=np.int64))

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from accel.errors import ImageRefused
 from accel.image import MetadataImage, ObjectRef, OwnershipRange, make_node, make_stream, node_of_columns
-from accel.image_source import JsonFile, PolledImages, StaticImages, load_image_file
+from accel.image_source import PolledImages, StaticImages, load_image_file
 from tests.accel.lookup.commit_facts import Told
 from tests.accel.lookup.driving import Clock
 
@@ -215,15 +212,6 @@ def test_the_current_image_is_asked_for_again_when_it_is_old() -> None:
     assert source.current().version == 3
 
 
-def test_a_file_is_read_again_when_it_changed(tmp_path: Path) -> None:
-    path = tmp_path / "image.json"
-    path.write_text(json.dumps({"version": 1, "namespace": "n", "nodes": []}))
-    fetch = JsonFile(path)
-    assert fetch() is fetch()
-    path.write_text(json.dumps({"version": 12, "namespace": "n", "nodes": []}))
-    assert fetch().version == 12
-
-
 @pytest.mark.parametrize(
     ("text", "said"), [("{", "as JSON"), ("[]", "JSON object"), ('{"nodes": 1}', "image.json: image")]
 )
@@ -262,25 +250,3 @@ def test_what_a_node_owns_of_a_stream_spans_all_its_ranges_and_ends_where_these_
     listed = make_node(4, [(0, ObjectRef(0))], facts=facts)
     assert make_stream(1, 0, ranges, []).owned_span(listed) == expected
     assert make_stream(1, 15, ranges, []).owned_span(listed) == (15, expected[1])
-
-
-@given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 500)), max_size=30), st.integers(0, 30))
-def test_a_list_with_objects_appended_is_the_list_of_all_of_them(pairs: list[tuple[int, int]], cut: int) -> None:
-    unique = {order: (order, ObjectRef(object_id, object_id + 7, 3, 1, order)) for order, object_id in sorted(pairs)}
-    objects = list({each[1].object_id: each for each in unique.values()}.values())
-    objects.sort(key=lambda each: each[0])
-    whole, grown = make_node(4, objects), make_node(4, objects[:cut]).with_appended(objects[cut:][::-1])
-    assert grown.refs == whole.refs
-    assert grown.order_ids.tolist() == whole.order_ids.tolist()
-    assert grown.position_of == whole.position_of
-    asked = np.arange(-1, 502)
-    assert grown.positions(asked).tolist() == whole.positions(asked).tolist()
-
-
-def test_what_is_appended_goes_behind_the_last_one_and_is_not_listed_yet() -> None:
-    listed = make_node(4, [(1, ObjectRef(10)), (5, ObjectRef(11))])
-    with pytest.raises(ImageRefused, match="expected order ids above 5, found 5"):
-        listed.with_appended([(5, ObjectRef(12))])
-    with pytest.raises(ImageRefused, match="found object 10 twice"):
-        listed.with_appended([(6, ObjectRef(10))])
-    assert listed.with_appended([]).refs == listed.refs

@@ -59,7 +59,7 @@ class MatrixAgainstDict(RuleBasedStateMachine):
         for object_id in dropped:
             del self.model[object_id]
         if keep in dropped:
-            assert self.matrix.stats().tiles == 0, f"{others} lay elsewhere"
+            assert not self.matrix._all_tiles(), f"{others} lay elsewhere"
 
     @invariant()
     def the_matrix_answers_as_each_filter_does(self) -> None:
@@ -127,21 +127,26 @@ def test_all_objects_that_leave_give_all_their_memory_back() -> None:
     assert matrix.absent(1).tolist() == []
 
 
+def columns_of(matrix: FilterMatrix) -> int:
+    """The columns of all tiles, occupied and free."""
+    return sum(tile.width for tile in matrix._all_tiles())
+
+
 def test_columns_of_objects_that_left_are_used_again() -> None:
     matrix = filled(64)
-    columns, nbytes = matrix.stats().columns, matrix.nbytes
+    columns, nbytes = columns_of(matrix), matrix.nbytes
     for round_number in range(20):
         matrix.discard(range(round_number * 10, round_number * 10 + 10))
         for object_id in range(64 + round_number * 10, 74 + round_number * 10):
             matrix.add(object_id, StreamFilter.build(np.arange(100)))
-    assert (matrix.stats().columns, matrix.nbytes) == (columns, nbytes)
+    assert (columns_of(matrix), matrix.nbytes) == (columns, nbytes)
 
 
 @pytest.mark.parametrize("objects", [1, 2, 8, 9, 17, 40, 64, 65, 200, 640])
 def test_a_family_takes_memory_in_proportion_to_its_filters(objects: int) -> None:
-    stats = filled(objects).stats()
-    assert stats.objects == objects
-    assert stats.columns <= max(8, 2 * objects)
+    matrix = filled(objects)
+    assert len(matrix) == objects
+    assert columns_of(matrix) <= max(8, 2 * objects)
 
 
 def test_few_filters_left_of_many_take_little() -> None:
@@ -149,7 +154,7 @@ def test_few_filters_left_of_many_take_little() -> None:
     matrix.discard(set(range(640)) - {5, 300, 639})
     matrix.check()
     assert set(matrix.object_ids) == {5, 300, 639}
-    assert matrix.stats().columns == 8
+    assert columns_of(matrix) == 8
 
 
 def test_the_tile_with_the_most_bytes_a_filter_goes_first_and_that_of_the_kept_object_last() -> None:

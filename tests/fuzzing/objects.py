@@ -44,12 +44,11 @@ from loaders.format import (
     decode_composite,
     decode_footer,
     encode_block,
-    encode_composite,
     open_tail,
     tail_checksum,
 )
 from range_index.segment_times import TimeRecords
-from tests.builders import write_set_object
+from tests.builders import encode_composite, write_set_object
 from tests.fuzzing.judging import Decoder, of
 
 OBJECTS = Path(__file__).parents[1] / "data" / "stream_set_objects"

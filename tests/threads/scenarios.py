@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -19,7 +18,7 @@ from accel import FormatRecord, ObjectCatalog, ReadAccelerator, Settings, Static
 from accel.errors import AccelError
 from accel.history.store import StreamStore
 from accel.image import ObjectRef, is_newer
-from accel.image_source import JsonFile, PolledImages
+from accel.image_source import PolledImages
 from accel.lookup.slow_lookups import SLOW_LOOKUPS_MAX
 from accel.lookup.stats import Counters, LookupStats, ReportLimit
 from accel.metrics import AccelCollector
@@ -294,7 +293,7 @@ def chunks(_: Path) -> Iterator[Act]:
 
 
 @contextmanager
-def counting(folder: Path) -> Iterator[Act]:
+def counting(_: Path) -> Iterator[Act]:
     """What counts, reports and is made once: nothing is counted twice or lost."""
     counters = Counters(LookupStats)
     limit = ReportLimit(lambda: 0.0)
@@ -306,9 +305,6 @@ def counting(folder: Path) -> Iterator[Act]:
     threads = DaemonThreads()
     worked: list[int] = []
     pushed = StaticImages(line_image([0]))
-    file = JsonFile(folder / "image.json")
-    file_text = json.dumps({"streams": [], "nodes": []})
-    (folder / "image.json").write_text(file_text)
     polled = PolledImages(pushed.current, timer=SYSTEM.timer, sleep=SYSTEM.sleep)
     rounds = 0
 
@@ -320,7 +316,6 @@ def counting(folder: Path) -> Iterator[Act]:
         assert dated.measure()
         assert dated() == 1000.0
         made.append(each_once())
-        assert file().streams == {}
         with lock:
             rounds += 1
         threads(lambda: worked.append(number), "work")

@@ -109,10 +109,7 @@ SHARED: dict[str, tuple[str, ...]] = {
         "accel.streams.writer_numbers.NumberTables",
     ),
     "time_index": ("accel.streams.time_index.TimeParts",),
-    "counting": (
-        "accel.image_source.JsonFile",
-        "accel.system.StoreClock",
-    ),
+    "counting": ("accel.system.StoreClock",),
 }
 """Scenario -> classes that at least two threads are in."""
 

@@ -56,11 +56,6 @@ class SegmentRead(NamedTuple):
         """Return the answer for bytes and their records of the time index."""
         return cls(data, times.values, times.token)
 
-    @classmethod
-    def without_times(cls, data: bytes) -> SegmentRead:
-        """Return the answer for bytes of a peer that has no time index."""
-        return cls(data, np.array([NO_VALUE], dtype=np.uint64))
-
     @property
     def value(self) -> int:
         """The clock value of the first record, by which the data is ordered; 0 if unknown."""

@@ -36,11 +36,11 @@ from accel.testing import Fault, FaultStore
 from bloom import StreamSketch
 from loaders.errors import StoreError, StoreUnavailable, TableError
 from loaders.format import MissingBytes, open_tail
-from loaders.format.index import LinkedObject, encode_composite
+from loaders.format.index import LinkedObject
 from loaders.layout import TABLES_PREFIX
 from loaders.store import ObjectStore
 from loaders.store.decorated import DecoratedStore, StoreCall
-from tests.builders import write_set_object
+from tests.builders import encode_composite, write_set_object
 from tests.models.plain_scan import plain_scan
 from tests.world import LAYOUT, World, each_crash, held
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from loaders.format import BlockIndex, BlockRow, LinkedObject, RecordBatch, encode_composite
+from loaders.format import BlockIndex, BlockRow, LinkedObject, RecordBatch
 from loaders.object_writer import ObjectWriter
 from tests.accel.cli.worlds import LAYOUT, PRODUCTION, World, run
+from tests.builders import encode_composite
 from tests.loaders.format.objects import production_cases
 
 

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from accel.cli import options
 from accel.cli.objects.verify import OrderCheck
 from accel.testing import Fault, FaultStore
-from loaders.format import BlockIndex, BlockRow, LinkedObject, encode_composite
+from loaders.format import BlockIndex, BlockRow, LinkedObject
 from loaders.store import ObjectStore, open_store
 from range_index import ObjectRanges
 from tests.accel.cli.worlds import LAYOUT, OTHER_STREAM_ID, PRODUCTION, STREAM_ID, World, run, write_objects
-from tests.builders import write_set_object
+from tests.builders import encode_composite, write_set_object
 from tests.loaders.format.objects import manifest
 from tests.spark_jobs.worlds import fill, make_catalog
 

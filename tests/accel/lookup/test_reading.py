@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from accel import Ending, MetadataImage, ReadAccelerator
 from accel.errors import AccessDenied, InvalidRequest, ObjectLost
 from loaders.errors import KeyMissing
-from loaders.format import BlockIndex, LinkedObject, ObjectEncoder, RecordBatch, encode_composite
+from loaders.format import BlockIndex, LinkedObject, ObjectEncoder, RecordBatch
 from loaders.layout import ObjectLayout
 from loaders.merge.plan import MergeLimits
 from loaders.shared_loads import SharedChunks
 from loaders.store import CountingStore, Fetched, MemoryStore
 from tests.accel.lookup.cluster import BOTH_DRIVERS, STREAM, accelerator, line_image, line_store, put, store_of, system
 from tests.accel.lookup.test_accelerator import PushOnWait
-from tests.builders import batches
+from tests.builders import batches, encode_composite
 from tests.examples import examples
 from tests.loaders.merge.merged_objects import MergeGroup, written_by
 from tests.models.plain_scan import plain_scan

@@ -11,8 +11,8 @@ from loaders.format import (
     CompositeObject,
     LinkedObject,
     decode_composite,
-    encode_composite,
 )
+from tests.builders import encode_composite
 from tests.loaders.format.objects import encoded
 
 INDEX = BlockIndex(b"".join(BlockRow(7, 10 * number, 10 * number + 10, 1, 0, 50).encode() for number in range(5)))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from accel.system import SYSTEM
 from accel.testing import Crash, CrashStore, Fault, FaultStore
 from loaders.errors import AccelError, CorruptObject, FormatError, FormatLimit, StoreError
-from loaders.format import BlockIndex, ObjectEncoder, RecordBatch, encode_composite, tail_checksum
+from loaders.format import BlockIndex, ObjectEncoder, RecordBatch, tail_checksum
 from loaders.layout import UPLOADS_PREFIX, ObjectLayout, parse_upload_key
 from loaders.merge.merger import MergeResult, merge_objects
 from loaders.merge.plan import MergeLimits
@@ -24,7 +24,7 @@ from loaders.object_ref import ObjectRef
 from loaders.object_writer import ObjectWriter
 from loaders.settings import MergeSettings
 from loaders.store import ALWAYS, Body, Condition, CountingStore, MemoryStore, ObjectStore
-from tests.builders import batches, write_set_object
+from tests.builders import batches, encode_composite, write_set_object
 from tests.examples import examples
 from tests.loaders.format.objects import opened, production_bytes, production_cases
 from tests.loaders.merge.merged_objects import MergeGroup, batches_by_stream, merge_groups, merge_limits, naive_merge
@@ -176,7 +176,7 @@ def test_progress_tells_of_every_byte(executor: ThreadPoolExecutor) -> None:
         progress=told.append,
         timer=iter((1.0, 3.5)).__next__,
     )
-    assert sum(told) == plan.kept_bytes
+    assert sum(told) == sum(output.data_size_bytes for output in plan.outputs)
     assert result.seconds == 2.5
 
 

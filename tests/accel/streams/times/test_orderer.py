@@ -97,6 +97,6 @@ def test_a_reply_has_the_bytes_their_values_and_the_token() -> None:
 
 
 def test_a_peer_without_the_feature_has_value_0_and_no_token() -> None:
-    reply = SegmentRead.without_times(b"ab")
+    reply = SegmentRead(b"ab", np.array([0], dtype=np.uint64))
     assert (reply.value, reply.token) == (0, NO_TOKEN)
     assert StreamSegmentInfo(17).value == 0
