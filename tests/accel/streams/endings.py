@@ -21,10 +21,10 @@ from inspect import iscoroutine
 from itertools import count
 from typing import Any
 
-from accel import CatalogSettings, Connection, ConnectionSettings, FormatRecord, ReaderSettings
+from accel import CatalogSettings, Connection, ConnectionSettings, FormatRecord, ReaderSettings, connect
 from accel.errors import AccelError, OperationNotAllowed
 from accel.history.rules.transactions import TransactionStatus
-from accel.history.store import Stream, StreamStore
+from accel.history.store import StreamStore
 from accel.streams.acknowledgements import WriteFuture
 from accel.streams.settings import ForwardingSettings, StreamWriterSettings
 from accel.streams.shared.forwarding import (
@@ -35,8 +35,9 @@ from accel.streams.shared.forwarding import (
 from accel.system import SYSTEM
 from loaders.errors import StoreError
 from loaders.store import MemoryStore
-from loaders.store.decorated import WRITES, Answer, DecoratedStore, StoreCall
+from loaders.store.decorated import WRITES, StoreCall
 from tests.accel.streams.writer.network import SECRET, Network
+from tests.accel.streams.writer.world import Watched
 
 NAME = ("shop", "orders")
 NEAR, FAR = 4, 5
@@ -60,21 +61,6 @@ SETTINGS = ConnectionSettings(
     forwarding=FORWARDING,
 )
 FORMAT = FormatRecord(namespace="test", stream_buckets=2)
-
-
-class AtRequests(DecoratedStore):
-    """Calls `at` before each request, and fails writes while it is away."""
-
-    def __init__(self, store: MemoryStore) -> None:
-        super().__init__(store)
-        self.at: Callable[[], object] = lambda: None
-        self.is_away: Callable[[StoreCall], bool] = lambda _: False
-
-    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
-        self.at()
-        if call.operation in WRITES and self.is_away(call):
-            raise StoreError(call.operation, call.key, "the store is away")
-        return send()
 
 
 class InLoop:
@@ -111,21 +97,13 @@ class Promise:
 
 @dataclass
 class Bench:
-    """One stream, two processes, and all that was promised.
-
-    Attributes:
-        near: the process of the row's objects.
-        far: the other node.
-        loop: of the objects for asyncio; None = objects for threads.
-        is_forwarded: whether the far node has all segments.
-        store: of both; it tells when requests are made.
-        promises: of all events.
-        errors: of other work that was refused.
-    """
+    """One stream, a near process with a row's objects, a far one, and all that was promised; `at` is each request."""
 
     loop: asyncio.AbstractEventLoop | None
     is_forwarded: bool
-    store: AtRequests = field(default_factory=lambda: AtRequests(MemoryStore()))
+    store: Watched = field(default_factory=lambda: Watched(MemoryStore()))
+    at: Callable[[], object] = lambda: None
+    is_away: Callable[[StoreCall], bool] = lambda _: False
     promises: list[Promise] = field(default_factory=list)
     errors: list[BaseException] = field(default_factory=list)
     ending_errors: list[BaseException] = field(default_factory=list)
@@ -134,7 +112,8 @@ class Bench:
     opened: list[Connection] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.network.before = lambda _: self.store.at()
+        self.network.before = lambda _: self.at()
+        self.store.before = self._requested
         self.near = self.connect(NEAR, client=self.is_forwarded)
         self.near.create_scope(NAME[0])
         self.stream = self.near.create_stream(*NAME, segments=2)
@@ -147,6 +126,11 @@ class Bench:
             self.near.host().open_segments(NAME, self.stream.active_segments().ids.tolist())
 
     # Processes
+
+    def _requested(self, call: StoreCall) -> None:
+        self.at()
+        if call.operation in WRITES and self.is_away(call):
+            raise StoreError(call.operation, call.key, "the store is away")
 
     def connect(self, node_id: int, *, client: bool = False) -> Connection:
         sends = ForwardingClient([f"http://node-{FAR}"], SECRET, settings=FORWARDING, send=self.network.send)
@@ -177,9 +161,6 @@ class Bench:
     def writer(self) -> Any:
         return self.made("writer", *NAME, settings=WRITER)
 
-    def own_stream(self) -> Stream:
-        return self.near.stream(*NAME)
-
     # Work
 
     def wrote(self, write: Callable[[bytes, bytes], Any]) -> None:
@@ -194,18 +175,12 @@ class Bench:
         else:
             promise.future = answer[0] if isinstance(answer, list) else answer
 
-    def tried(self, act: Callable[[], object]) -> None:
+    def tried(self, act: Callable[[], object], errors: list[BaseException] | None = None) -> None:
         """Do other work, and keep its error."""
         try:
             act()
         except AccelError as error:
-            self.errors.append(error)
-
-    def _ends(self, act: Callable[[], object]) -> None:
-        try:
-            act()
-        except AccelError as error:
-            self.ending_errors.append(error)
+            (self.errors if errors is None else errors).append(error)
 
     def run(self, end: Callable[[], object], work: Callable[[], object], *, first: int | None) -> None:
         """End something while work comes at each request; and once after it.
@@ -236,12 +211,12 @@ class Bench:
                     with suppress(NotDone):
                         done.result(BLINK_SECONDS)
 
-            self.store.at = at_request
-            ended = ending.submit(self._ends, end)
+            self.at = at_request
+            ended = ending.submit(self.tried, end, self.ending_errors)
             try:
                 ended.result(LONG_SECONDS)
             finally:
-                self.store.at = lambda: None
+                self.at = lambda: None
             work()
             for each in working:
                 each.result(LONG_SECONDS)
@@ -254,12 +229,7 @@ class Bench:
 
     def payloads(self) -> list[bytes]:
         """All events of the stream."""
-        with (
-            Connection(
-                self.store, node_id=None, create=False, peers=Peers(), settings=SETTINGS, system=SYSTEM
-            ) as other,
-            other.reader(*NAME, settings=QUICK) as reader,
-        ):
+        with connect(self.store, settings=SETTINGS) as other, other.reader(*NAME, settings=QUICK) as reader:
             return [event.payload for event in reader]
 
     def finish(self) -> None:

@@ -152,10 +152,10 @@ WORKS: Final[dict[str, Callable[[Actor], object]]] = {
 
 def failing_first(a: Actor) -> Callable[[], object]:
     def end() -> None:
-        a.b.store.is_away = lambda call: "commitOrder" in call.key
+        a.b.is_away = lambda call: "commitOrder" in call.key
         with pytest.raises(StoreError):
             a.commit()
-        a.b.store.is_away = lambda _: False
+        a.b.is_away = lambda _: False
         a.write()
         a.commit()
 
@@ -258,7 +258,7 @@ ENDS: Final[dict[str, Callable[[Actor], Callable[[], object]]]] = {
 
 def is_whole(a: Actor) -> None:
     """A transaction that is committed has all the events that were acknowledged with it; an aborted one has none."""
-    status = a.b.own_stream().transactions.status(a.transaction)
+    status = a.b.near.stream(*NAME).transactions.status(a.transaction)
     assert status in (TransactionStatus.COMMITTED, TransactionStatus.ABORTED)
     assert bool(durable(a.b.outcomes())) == (status is TransactionStatus.COMMITTED)
 
