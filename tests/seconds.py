@@ -79,12 +79,10 @@ LONG: Final[Mapping[str, Sequence[str]]] = {
     "tests/accel/history/store/test_transactions.py::"
     "test_where_a_transaction_was_merged_is_noted_once_whoever_goes_on_after_a_crash": ["False"],
     "tests/accel/streams/reader/test_streams.py::test_a_stream_end_to_end_on_s3": [],
-    "tests/accel/streams/writer/test_crashes.py::"
-    "test_nothing_is_lost_and_nothing_comes_twice_wherever_a_process_dies": [],
     "tests/accel/streams/times/test_clocks_at_random.py::"
     "test_with_clocks_that_move_nothing_is_lost_and_nothing_stays_stuck": ["0-True", "1-False"],
     "tests/accel/streams/writer/test_numbers_outlive.py::"
-    "test_numbers_outlive_a_deletion_that_is_cut_off_before_any_write": ["another node"],
+    "test_a_producer_that_dies_before_any_write_goes_on_and_numbers_outlive_what_is_deleted": ["another node-deleted"],
     "tests/benchmarks/test_time_order.py::test_no_record_comes_before_it_arrived": [],
     "tests/docs/test_tables.py::test_the_table_says_what_spread_costs_on_20000_objects": ["tail"],
     "tests/docs/test_tables.py::test_the_tables_say_what_spread_costs_on_5000_objects": ["10 %"],

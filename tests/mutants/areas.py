@@ -149,7 +149,7 @@ AREAS: Final = (
         [
             *_tests("accel/streams/groups", "group_state group_form shares later resets reader_group sharing lags"),
             *_tests("accel/streams/times", "orderer clock segment_index moving damage wrong_clocks"),
-            *_tests("accel/streams/writer", "routing transaction_data owners reopened lives writer_numbers"),
+            *_tests("accel/streams/writer", "routing transaction_data owners reopened writer_numbers resuming"),
             *_tests("accel/streams/scaling", "scaling_rates"),
             *_tests("accel/streams/connection", "names_at_the_door full_stores looking connecting"),
             *_tests("accel/streams/reader", "reader_core event_columns"),

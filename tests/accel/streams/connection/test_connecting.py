@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -22,12 +21,9 @@ from accel.errors import (
     CommitRefused,
     InvalidArgument,
     OwnerUnreachable,
-    SessionFenced,
-    WrongProcess,
 )
 from accel.streams.settings import SegmentsSettings
 from accel.streams.shared.owners import OwnersTable
-from accel.system import SYSTEM
 from loaders.store import CountingStore, MemoryStore, StoreSettings
 from tests.servers.fixtures import Endpoint, new_bucket
 
@@ -83,59 +79,6 @@ def test_one_call_is_enough_to_write_and_to_read() -> None:
     with accel.connect(f"memory://{uuid4().hex}/some/prefix", create=True) as streams:
         written(streams, b"1", b"2", b"3")
         assert read(streams) == [b"1", b"2", b"3"]
-
-
-def test_another_process_goes_on_where_a_reader_was(store: MemoryStore) -> None:
-    with connected(store) as streams:
-        written(streams, b"1")
-        with streams.reader("shop", "orders", settings=QUICK) as reader:
-            assert payloads(reader) == [b"1"]
-            cut = reader.position()
-        written(streams, b"2")
-    with connected(store) as streams:
-        assert read(streams, cut) == [b"2"]
-
-
-def test_readers_of_a_group_share_a_stream(store: MemoryStore) -> None:
-    with connected(store) as streams:
-        written(streams, b"1", b"2", b"3")
-        with streams.group_reader("shop", "orders", "billing", "one", follow=False, settings=QUICK) as reader:
-            assert payloads(reader) == [b"1", b"2", b"3"]
-        assert sum(streams.group("shop", "orders", "billing").position().values()) == 3
-
-
-def test_under_asyncio_the_same_streams_are_read(store: MemoryStore) -> None:
-    async def run() -> tuple[list[bytes], list[bytes]]:
-        async with connected(store) as streams:
-            assert await streams.create_scope("shop")
-            stream = await streams.create_stream("shop", "orders", segments=2)
-            assert (await streams.stream("shop", "orders")).unique_id == stream.unique_id
-            await asyncio.to_thread(written, streams.connection, b"1", b"2")
-            assert not await streams.refresh()
-            async with streams.reader("shop", "orders", settings=QUICK) as reader:
-                entered = sorted([event.payload async for event in reader])
-            awaited = await streams.reader("shop", "orders", settings=QUICK)
-            found = sorted([event.payload async for event in awaited])
-            assert (await streams.group("shop", "orders", "billing")).name == "billing"
-        with pytest.raises(Closed):
-            await streams.create_scope("shop")
-        return entered, found
-
-    assert asyncio.run(run()) == ([b"1", b"2"], [b"1", b"2"])
-
-
-def test_under_asyncio_events_are_written_and_read_in_a_group(store: MemoryStore) -> None:
-    async def run() -> list[bytes]:
-        async with connected(store) as streams:
-            await made(streams)
-            async with streams.writer("shop", "orders") as writer:
-                futures = [await writer.write(b"%d" % at, key=f"key {at}") for at in range(4)]
-                assert len({await future for future in futures}) == 4
-            reader = streams.group_reader("shop", "orders", "billing", "one", follow=False, settings=QUICK)
-            async with reader as events:
-                return sorted([event.payload async for event in events])
-
-    assert asyncio.run(run()) == [b"0", b"1", b"2", b"3"]
 
 
 def test_under_asyncio_writers_and_readers_of_groups_are_closed_with_the_connection(store: MemoryStore) -> None:
@@ -249,16 +192,6 @@ def test_a_drawn_node_id_is_used_again_by_those_who_come_later(store: MemoryStor
     assert len(drawn) == 1
     with connected(store) as streams:
         assert len(OwnersTable(streams.catalog).owners()) == 1
-
-
-def test_a_node_id_that_is_given_is_that_of_the_process_before(store: MemoryStore) -> None:
-    with connected(store, node_id=4) as one:
-        written(one, b"1")
-        with connected(store, node_id=4) as other:
-            written(other, b"2")
-            with pytest.raises(SessionFenced):
-                written(one, b"3")
-        one.stop()
 
 
 # Workflows
@@ -405,28 +338,8 @@ def test_after_an_error_nothing_is_made_durable(store: MemoryStore) -> None:
     assert stored(store) == []
 
 
-def test_another_process_is_refused(store: MemoryStore) -> None:
-    ids = [os.getpid()]
-    streams = accel.connect(store, create=FORMAT, system=replace(SYSTEM, process_id=lambda: ids[-1]))
-    with streams:
-        ids.append(0)
-        with pytest.raises(WrongProcess):
-            streams.create_scope("shop")
-        ids.pop()
-
-
 def test_it_connects_to_an_endpoint(moto_endpoint: Endpoint, aws_environment: pytest.MonkeyPatch) -> None:  # noqa: ARG001 - sets credentials
     url = f"s3://{new_bucket(moto_endpoint.client)}/some/prefix"
     with accel.connect(url, create=FORMAT, s3=StoreSettings(endpoint_url=moto_endpoint.url)) as streams:
         written(streams, b"1", b"2")
         assert read(streams) == [b"1", b"2"]
-
-
-def test_rare_names_come_from_the_package_too() -> None:
-    from accel import RetentionPolicy  # noqa: PLC0415 - that is the test
-    from accel.errors import NotInHistory  # noqa: PLC0415 - that is the test
-
-    assert (NotInHistory.__module__, RetentionPolicy.__module__) == (
-        "accel.errors",
-        "accel.history.rules.configuration",
-    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
-from random import Random
 from typing import Any
 from uuid import UUID
 
@@ -15,7 +14,6 @@ import pytest
 from accel.errors import FormatLimit, ForwardInDoubt, InvalidArgument, OwnerUnreachable, SegmentsElsewhere
 from accel.history.rules.configuration import OffsetUnit
 from accel.history.rules.states import StreamState
-from accel.streams.aio import AsyncStreamWriter
 from accel.streams.rules.routing import KeyRouter, key_position
 from accel.streams.shared import forwarding
 from accel.streams.shared import segments as shared_segments
@@ -32,12 +30,8 @@ from accel.streams.shared.forwarding import (
 )
 from accel.streams.writer import StreamWriter
 from accel.streams.writer_numbers import REPEATED, Held
-from accel.testing import Fault, FaultStore
 from tests.accel.streams.writer.network import NODES, QUICK, SECRET, SMALL, Network, Peer
 from tests.accel.streams.writer.world import NAME, Watched, World, ids_of
-from tests.examples import examples
-
-HALVES = [(0.0, 0.25), (0.25, 0.5)]
 
 
 @pytest.fixture(autouse=True)
@@ -108,21 +102,6 @@ def test_without_an_address_that_may_be_asked_the_error_names_the_owner(peers: t
     assert first.network.requests == []
 
 
-def test_a_segment_is_taken_over_when_its_owners_lease_is_over(world: World, peers: tuple[Peer, Peer]) -> None:
-    first, second = peers
-    with first.writer() as writer:
-        write(writer, range(3))
-        writer.flush()
-        second.die()
-        write(writer, range(3, 5))
-        with pytest.raises(OwnerUnreachable, match="node 5"):
-            writer.flush()
-        world.seconds += 16
-        write(writer, range(5, 6))
-    assert all_once(world, range(6))
-    assert first.process.host.node_of(NAME, 2) == 4
-
-
 def test_an_owner_that_lives_and_was_taken_for_dead_forwards_from_then_on(
     world: World, peers: tuple[Peer, Peer]
 ) -> None:
@@ -142,22 +121,6 @@ def test_an_owner_that_lives_and_was_taken_for_dead_forwards_from_then_on(
     again.die()
     assert all_once(world, range(3))
     assert all_once(world, range(4), "b")
-
-
-def test_a_reply_that_is_lost_brings_nothing_twice(world: World, peers: tuple[Peer, Peer]) -> None:
-    first, _ = peers
-    left = [2]
-
-    def lose(_: str) -> None:
-        if left[0]:
-            left[0] -= 1
-            raise TimeoutError
-
-    first.network.after = lose
-    with first.writer() as writer:
-        write(writer, range(4))
-    assert not left[0]
-    assert all_once(world, range(4))
 
 
 @pytest.mark.parametrize("is_taken", [True, False])
@@ -200,16 +163,6 @@ def test_an_owner_that_lives_and_does_not_answer_leaves_events_in_doubt(peers: t
             peer.registration.renew()
     errors = {type(future.exception()) for future in futures if future.done()}
     assert errors == {ForwardInDoubt}
-
-
-def test_a_scale_at_the_owner_is_followed(world: World, peers: tuple[Peer, Peer]) -> None:
-    first, second = peers
-    with second.writer() as writer:
-        write(writer, range(3))
-        writer.flush()
-        first.process.stream().scale(ids_of("0@0", "1@0"), HALVES)
-        write(writer, range(3, 6))
-    assert all_once(world, range(6))
 
 
 def test_an_owner_that_lives_and_loses_a_segment_sends_what_was_not_durable_to_the_new_owner(
@@ -261,99 +214,6 @@ def test_a_scale_goes_on_without_an_owner_that_died(world: World, peers: tuple[P
         stream.scale(ids_of("1@0", "2@0"), [(0.25, 0.75)])
         assert stream.state() is StreamState.ACTIVE
     assert all_once(world, range(5))
-
-
-def test_a_flush_looks_for_what_other_processes_asked_for(world: World, peers: tuple[Peer, Peer]) -> None:
-    first, second = peers
-    with first.writer() as writer:
-        request = second.process.stream().request_scale(ids_of("0@0"), [(0.0, 0.125), (0.125, 0.25)])
-        world.seconds += 31
-        write(writer, range(1))
-        first.registration.renew()
-        second.registration.renew()
-        writer.flush()
-        assert first.process.stream().scale_status(request).has_ended
-    assert all_once(world, range(1))
-
-
-@pytest.mark.parametrize("number", range(8))
-def test_a_fault_of_the_owners_store_loses_and_doubles_nothing(world: World, network: Network, number: int) -> None:
-    faults = FaultStore(world.store)
-    first, second = Peer(world, 4, network), Peer(world, 5, network, faults)
-    second.process.host.open_segments(NAME, ids_of("0@0", "1@0", "2@0", "3@0"))
-    writer = first.writer()
-    for at in range(3):
-        write(writer, range(at, at + 1))
-        faults.schedule(*[None] * number, Fault.TIMEOUT, Fault.TIMEOUT)
-        for _ in range(5):
-            with suppress(ForwardInDoubt, OwnerUnreachable):
-                writer.flush()
-                break
-        faults.clear()
-    writer.close()
-    assert all_once(world, range(3))
-    first.die()
-    second.die()
-
-
-def steal(taker: Peer, owner_id: int, random: Random) -> bool:
-    """Take a segment over from an owner that lives, and writes; gives whether it has one."""
-    host = taker.process.host
-    theirs = [each for each in ids_of("0@0", "1@0", "2@0") if host.node_of(NAME, each) == owner_id]
-    if theirs:
-        host.take_over(NAME, {random.choice(theirs): owner_id})
-    return bool(theirs)
-
-
-@pytest.mark.parametrize("seed", range(examples(6)))
-def test_writers_takers_and_a_bad_network_keep_each_key_in_order(seed: int) -> None:
-    random, world, network = Random(seed), World(), Network()
-    world.create(segments=3)
-
-    def trouble(_: str) -> None:
-        if random.random() < 0.15:
-            raise TimeoutError
-
-    peers = [Peer(world, node_id, network) for node_id in NODES]
-    writers = [peer.writer() for peer in peers]
-    written = [0, 0]
-
-    def more(at: int) -> None:
-        write(writers[at], range(written[at], written[at] + 1), "ab"[at])
-        written[at] += 1
-
-    for _ in range(25):
-        at = random.randrange(2)
-        if random.random() < 0.2:
-            steal(peers[at], NODES[1 - at], random)
-        if random.random() < 0.85:
-            network.before = network.after = trouble
-            more(at)
-            with suppress(ForwardInDoubt, OwnerUnreachable):
-                writers[at].flush()
-        else:
-            network.before = network.after = lambda _: None
-            for writer in writers:
-                writer.flush()
-            peers[at].die()
-            world.seconds += random.choice([0, 16])
-            peers[1 - at].registration.renew()
-            more(1 - at)
-            with suppress(OwnerUnreachable):
-                writers[1 - at].flush()
-            peers[at] = Peer(world, NODES[at], network)
-            writers[at] = peers[at].writer()
-            more(1 - at)
-            writers[1 - at].flush()  # and learns that it is another process: what is lost on the way to it is in doubt
-        peers[0].registration.renew()
-        peers[1].registration.renew()
-    network.before = network.after = lambda _: None
-    for writer, peer in zip(writers, peers, strict=True):
-        writer.close()
-        peer.registration.end()
-    assert [all_once(world, range(count), word) for count, word in zip(written, "ab", strict=True)] == [True, True]
-    for peer in peers:
-        peer.die()
 
 
 # Futures, transactions, threads
@@ -445,42 +305,6 @@ def test_a_merge_that_meets_a_take_over_is_made_again_and_its_session_goes_on(wo
     assert all([number for number in numbers if number != 1] == [0, 2, 3] for numbers in found.values())
     assert all_once(world, range(1), "b")
     assert world.transaction_keys() == []
-    first.die()
-    second.die()
-
-
-def test_writers_with_threads_keep_each_key_in_order_while_segments_move(world: World, network: Network) -> None:
-    world.work_beside()
-    first, second = (Peer(world, node_id, network) for node_id in NODES)
-    writers = [first.writer(), second.writer()]
-    random, moves = Random(7), 0
-    for number in range(30):
-        for word, writer in zip("ab", writers, strict=True):
-            write(writer, range(number, number + 1), word)
-        if number % 5 == 4:
-            taker, owner_id = random.choice([(first, 5), (second, 4)])
-            moves += steal(taker, owner_id, random)
-    for writer in writers:
-        writer.close()
-    assert moves
-    assert all_once(world, range(30), "a")
-    assert all_once(world, range(30), "b")
-    first.die()
-    second.die()
-
-
-def test_under_asyncio_events_are_forwarded(world: World, network: Network) -> None:
-    world.work_beside()
-    first, second = (Peer(world, node_id, network) for node_id in NODES)
-    second.process.host.open_segments(NAME, ids_of("0@0", "1@0", "2@0", "3@0"))
-
-    async def run() -> set[int]:
-        async with AsyncStreamWriter(*first.shared(network.client()), settings=QUICK) as writer:
-            futures = [await writer.write(b"e/%d/0" % key, f"key-{key}") for key in range(6)]
-            return {place.segment_id for place in [await future for future in futures] if place is not None}
-
-    assert len(asyncio.run(run())) > 1
-    assert all_once(world, range(1))
     first.die()
     second.die()
 

@@ -18,10 +18,8 @@ from accel.errors import (
     AccelError,
     Closed,
     CommitRefused,
-    IllegalState,
     NamespaceShared,
     SessionFenced,
-    StoreUnavailable,
     StreamsReleased,
     WriterStalled,
 )
@@ -227,20 +225,6 @@ def test_a_flush_waits_for_what_was_written_before_it_only(world: World) -> None
         assert third.result(LONG) is not None
 
 
-def test_callbacks_are_called_once_and_one_that_fails_stops_nobody(process: Process) -> None:
-    told: list[WriteFuture] = []
-    both = threading.Barrier(2)
-    writer = process.writer()
-    future = writer.write(b"0", b"a")
-    future.add_done_callback(lambda _: 1 / 0)
-    future.add_done_callback(told.append)
-    future.add_done_callback(lambda _: both.wait(LONG))
-    both.wait(LONG)
-    with suppress(ZeroDivisionError):
-        future.add_done_callback(lambda _: 1 / 0)  # at once, in this thread
-    assert told == [future]
-
-
 # asyncio
 
 
@@ -424,20 +408,6 @@ def test_an_object_of_another_system_fails_all_futures_and_all_later_calls(
     assert world.payloads() == [b"0"]
 
 
-def test_an_object_of_another_system_fails_the_awaited_writes(world: World) -> None:
-    async def write() -> None:
-        async with AsyncStreamWriter(process.stream(), process.host) as writer:
-            await (await writer.write(b"0", b"a"))
-            settle_beside(world)
-            for _ in range(3):
-                with pytest.raises(NamespaceShared):
-                    await (await writer.write(b"1", b"a"))
-
-    with world.process() as process, pytest.raises(NamespaceShared):
-        asyncio.run(write())
-    assert world.payloads() == [b"0"]
-
-
 def test_an_object_of_another_system_ends_a_session_that_uploads_in_its_callers_thread() -> None:
     world = World().create()
     with world.process() as process:
@@ -454,24 +424,6 @@ def test_an_object_of_another_system_ends_a_session_that_uploads_in_its_callers_
         with pytest.raises(NamespaceShared):
             writer.flush()
     assert world.payloads() == [b"0"]
-
-
-def test_an_outage_is_told_to_who_flushes_and_ends_by_itself(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    faults = FaultStore(world.store)
-    monkeypatch.setattr(uploads, "COMMIT_ATTEMPTS", 1)
-    with world.process(faults) as process:
-        writer = process.writer()
-        writer.write(b"0", b"a").result(LONG)
-        faults.schedule(*[Fault.SLOW_DOWN] * 10_000)
-        future = writer.write(b"1", b"a")
-        with pytest.raises(StoreUnavailable) as refused:
-            writer.flush()
-        assert "not durable" in refused.value.__notes__[0]
-        assert not future.done()
-        faults.clear()
-        assert future.result(LONG) is not None
-        writer.flush()
-    assert sorted(world.payloads()) == [b"0", b"1"]
 
 
 def test_memory_is_bounded_and_a_write_waits_for_room_only_so_long(world: World) -> None:
@@ -500,41 +452,6 @@ def test_threads_that_wait_for_room_go_on_when_there_is_some(world: World) -> No
         futures = [each for written in threads.map(write, range(4)) for each in written]
         assert {each.result(LONG) is None for each in futures} == {False}
     assert sorted(map(int, world.payloads())) == list(range(160))
-
-
-def test_a_sealed_stream_fails_what_was_written_and_the_writer_can_be_closed(world: World, process: Process) -> None:
-    writer = process.writer()
-    writer.write(b"0", b"a").result(LONG)
-    process.stream().seal()
-    late = writer.write(b"1", b"a")
-    with pytest.raises(IllegalState, match="sealed"):
-        late.result(LONG)
-    with pytest.raises(IllegalState, match="sealed"):
-        writer.write(b"2", b"a").result(LONG)
-    with suppress(IllegalState):
-        writer.flush()
-    writer.close()
-    process.host.close()
-    assert world.payloads() == [b"0"]
-
-
-def test_a_host_that_stops_fails_what_is_not_durable(world: World) -> None:
-    held = HeldStore(world.store)
-    process = world.start(held)
-    writer = process.writer()
-    writer.write(b"0", b"a").result(LONG)
-    held.hold()
-    future = writer.write(b"1", b"a")
-    held.wait_held(1)
-    with ThreadPoolExecutor(1) as other:
-        stopping = other.submit(process.die)
-        with pytest.raises(Closed):
-            future.result(LONG)
-        held.let_go()
-        stopping.result(LONG)
-    with pytest.raises(Closed):
-        writer.write(b"2", b"a")
-    assert world.payloads() == [b"0"]
 
 
 # Scaling, and transactions, beside uploads
@@ -572,21 +489,6 @@ def test_keys_stay_in_order_through_scales_while_threads_write(world: World, pro
         found[thread].append(number)
     assert dict(found) == {thread: list(range(len(written))) for thread, written in enumerate(futures)}
     world.check_times()
-
-
-def test_the_future_of_a_transaction_says_that_it_is_committed_or_why_not(world: World, process: Process) -> None:
-    writer = process.writer()
-    kept, gone = writer.begin_transaction(), writer.begin_transaction()
-    first = writer.write(b"0", b"a", transaction=kept)
-    assert writer.write_many([(b"1", b"b")], transaction=kept) == [first]
-    aborted = writer.write(b"2", b"a", transaction=gone)
-    assert not first.done()
-    writer.commit_transaction(kept)
-    writer.abort_transaction(gone)
-    assert first.result() is None
-    with pytest.raises(IllegalState, match="aborted"):
-        aborted.result()
-    assert sorted(world.payloads()) == [b"0", b"1"]
 
 
 # Faults, and crashes before any write

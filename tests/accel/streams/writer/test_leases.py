@@ -168,23 +168,6 @@ def test_closing_a_writer_takes_ten_requests_for_each_open_transaction(world: Wo
         assert store.reset().total.requests <= 50 + 10 * count
 
 
-def test_to_abort_or_commit_one_transaction_costs_the_same_beside_others(world: World) -> None:
-    store = CountingStore(world.store)
-    costs = []
-    with world.process(store) as process:
-        for _ in range(3):
-            open_transactions(process, 20)
-            writer = process.writer()
-            one, other = (writer.begin_transaction() for _ in range(2))
-            store.reset()
-            writer.abort_transaction(one)
-            aborted = store.reset().total.requests
-            writer.commit_transaction(other)
-            costs.append((aborted, store.reset().total.requests))
-    assert len(set(costs[1:])) == 1
-    assert costs[-1][0] <= 20
-
-
 def test_the_abort_of_the_last_transaction_of_an_older_epoch_drops_its_table(process: Process) -> None:
     with process.writer() as writer:
         first, last = writer.begin_transaction(), writer.begin_transaction()

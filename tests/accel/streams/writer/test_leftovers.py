@@ -36,20 +36,6 @@ def unneeded(store: ObjectStore, unique_id: UUID) -> list[str]:
     return [info.key for info in found if str(unique_id) in info.key or "accel/transactions/" in info.key]
 
 
-def test_data_of_a_transaction_that_comes_after_the_end_of_its_stream_is_deleted(
-    world: World, process: Process
-) -> None:
-    stream = process.stream()
-    unique_id = stream.unique_id
-    transaction = stream.transactions.begin()
-    stream.seal()
-    process.streams.delete_stream(*NAME)
-    process.host.keep_transaction(TransactionName(unique_id, transaction), EVENTS)
-    assert len(unneeded(world.store, unique_id)) == 1
-    assert process.streams.recover().is_whole
-    assert unneeded(world.store, unique_id) == []
-
-
 def test_data_of_an_ended_transaction_is_deleted_and_that_of_others_stays(world: World, process: Process) -> None:
     stream = process.stream()
     opened, decided, ended, dropped = (stream.transactions.begin() for _ in range(4))

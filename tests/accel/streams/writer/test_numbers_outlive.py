@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
 from collections.abc import Mapping
@@ -19,7 +18,6 @@ from accel.history.rules.segments import SegmentRecord
 from accel.history.store import Stream
 from accel.history.store.hosts import StreamName
 from accel.streams.acknowledgements import EventPlace
-from accel.streams.aio import AsyncStreamWriter
 from accel.streams.rules.routing import key_position
 from accel.streams.segment_directory import SegmentDirectory
 from accel.streams.segments_host import ObjectSegments
@@ -225,20 +223,19 @@ EVENTS = 12
 LAST_CUT = ("5@3", "6@3")
 
 
-def produce(process: Process) -> int:
-    """Write numbered events, with scales and a deletion in between; returns where the writer continued."""
+def produce(process: Process, *, deletes: bool) -> None:
+    """Write numbered events from where the writer stands, with scales in between, and perhaps a deletion at last."""
     process.take_all()
     stream = process.stream()
     stream.recover()
     process.take_all()
     with StreamWriter(stream, process.host, writer_id=WRITERS[0]) as writer:
-        first = writer.resume()
-        for number in range(first, EVENTS):
+        for number in range(writer.resume(), EVENTS):
             change(stream, number)
             writer.write(b"%d" % number, key_of(number), number=number)
             writer.flush()
-    change(stream, EVENTS)
-    return first
+    if deletes:
+        change(stream, EVENTS)
 
 
 def change(stream: Stream, number: int) -> None:
@@ -255,26 +252,33 @@ def change(stream: Stream, number: int) -> None:
         stream.truncate(dict.fromkeys(ids_of(*LAST_CUT), 0))
 
 
+@pytest.mark.parametrize("deletes", [True, False], ids=["deleted", "kept"])
 @pytest.mark.parametrize(("node_id", "step"), [(NODES[0], 9), (NODES[1], 11)], ids=["the same node", "another node"])
-def test_numbers_outlive_a_deletion_that_is_cut_off_before_any_write(node_id: int, step: int) -> None:
+def test_a_producer_that_dies_before_any_write_goes_on_and_numbers_outlive_what_is_deleted(
+    node_id: int, step: int, *, deletes: bool
+) -> None:
     step = step if examples(100) <= 100 else 1
     world = World().create()
     recorder = Recorder(world, Story())
     with world.process(recorder) as process:
-        produce(process)
+        produce(process, deletes=deletes)
     assert len(recorder.moments) > 50
-    tables = sum("writers-" in info.key for info in world.store.list("accel/time/"))
-    assert tables == len(LAST_CUT)  # those of deleted segments are gone
+    if deletes:
+        tables = sum("writers-" in info.key for info in world.store.list("accel/time/"))
+        assert tables == len(LAST_CUT)  # those of deleted segments are gone
     for number, moment in list(enumerate(recorder.moments))[::step]:
         world.store, world.seconds = moment.store, moment.seconds
         with world.process(node_id=node_id) as process:
-            produce(process)
+            produce(process, deletes=deletes)
         with world.process(node_id=node_id) as process, writer_of(process) as writer:
             assert writer.resume() == EVENTS, f"crash before write {number}"
             again = writer.write_many([(b"%d" % each, key_of(each)) for each in range(EVENTS)], number=0)
             writer.flush()
             places = [future.result() for future in again]
         assert [place.offset for place in places if place is not None] == [REPEATED] * EVENTS, number
+        if not deletes:
+            by_key = sorted(map(int, world.payloads()), key=key_of)  # those of a key as they stand
+            assert by_key == sorted(range(EVENTS), key=key_of), number
 
 
 def writer_of(process: Process, who: int = 0) -> StreamWriter:
@@ -405,21 +409,6 @@ def test_a_writer_that_was_idle_for_too_long_is_warned(caplog: pytest.LogCapture
     with world.process(settings=FEW) as process, caplog.at_level(logging.WARNING):
         assert writer_of(process).resume() == 0
     assert f"writer {WRITERS[0]} is not known" in caplog.text
-
-
-def test_a_producer_that_knows_more_than_the_stream_is_refused_also_under_asyncio() -> None:
-    world = World().create(1)
-    world.work_beside()
-
-    async def resume(process: Process) -> None:
-        async with AsyncStreamWriter(process.stream(), process.host, writer_id=WRITERS[0]) as writer:
-            with pytest.raises(IllegalState, match=r"up to 7, .*, found them up to 3"):
-                await writer.resume(expected=7)
-            assert await writer.resume(expected=3) == 3
-
-    write_some(world, WRITERS[0])
-    with world.process() as process:
-        asyncio.run(resume(process))
 
 
 @pytest.mark.parametrize("expected", [-1, 3.0, True, "3", 2**70])

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pytest
 
-from accel.catalog import NodeWriter
-from accel.catalog.takeover import KeepNumbers
 from accel.errors import SessionFenced, StreamsReleased
-from accel.testing import Crash, Fault, FaultStore
-from loaders.errors import StoreUnavailable
+from accel.testing import Crash
 from tests.accel.streams.writer.world import NAME, NODE, Process, World, ids_of
 
 OTHER = NODE + 1
@@ -29,31 +24,6 @@ def with_old_image(world: World, process: Process) -> None:
     with world.process(node_id=NODE + 2) as third:
         append(third, SECOND, 1)
     process.host.take_over(NAME, {SECOND: NODE + 2})
-
-
-def test_a_take_over_that_stopped_after_the_move_is_finished_from_the_newest_data(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    faults = FaultStore(world.store, operations=("get", "get_if_changed"))
-    move = NodeWriter.take_over
-
-    def moved(node: NodeWriter, streams: Mapping[int, int], keep: KeepNumbers | None = None) -> dict[int, int]:
-        ends = move(node, streams, keep)
-        faults.schedule(Fault.TIMEOUT)
-        return ends
-
-    with world.process() as old, world.process(faults, node_id=OTHER) as new:
-        append(old, FIRST, 2)
-        with_old_image(world, new)
-        append(old, FIRST, 3)
-        monkeypatch.setattr(NodeWriter, "take_over", moved)
-        with pytest.raises(StoreUnavailable):
-            new.host.take_over(NAME, {FIRST: NODE})
-        assert faults.injected
-        new.host.open_segments(NAME, [FIRST])
-        assert new.host.info(NAME, FIRST).end_offset == 5
-        append(new, FIRST, 1)
-    assert len(world.batches()[FIRST]) == 6
 
 
 @pytest.mark.parametrize("is_taken_over", [False, True], ids=["opened", "taken over from the dead taker"])

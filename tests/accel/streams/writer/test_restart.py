@@ -145,56 +145,32 @@ def edit(world: World, of_list: Callable[[Rows], Rows], of_checkpoint: Callable[
             catalog.parts.keys.checkpoint(NODE).change(change_checkpoint)
 
 
-def nothing(rows: Rows) -> Rows:
-    return rows[:0]
-
-
-def everything(rows: Rows) -> Rows:
-    return rows
-
-
-def every_second(rows: Rows) -> Rows:
-    return rows[::2]
-
-
-def late(rows: Rows) -> Rows:
-    return rows[len(rows) // 2 :]
+LEFT: dict[str, Callable[[Rows], Rows]] = {
+    "nothing": lambda rows: rows[:0],
+    "late": lambda rows: rows[len(rows) // 2 :],
+    "every second": lambda rows: rows[::2],
+    "everything": lambda rows: rows,
+}
 
 
 @pytest.mark.parametrize(
     ("of_list", "of_checkpoint", "flushes"),
     [
-        (nothing, nothing, 5),
-        (late, everything, 5),
-        (every_second, everything, CHECKPOINT_COMMITS + 5),
-        (everything, nothing, CHECKPOINT_COMMITS + 5),
-        (everything, every_second, CHECKPOINT_COMMITS + 5),
+        ("nothing", "nothing", 5),
+        ("late", "everything", 5),
+        ("every second", "everything", CHECKPOINT_COMMITS + 5),
+        ("everything", "nothing", CHECKPOINT_COMMITS + 5),
+        ("everything", "every second", CHECKPOINT_COMMITS + 5),
     ],
 )
-def test_what_a_list_has_not_is_read_from_the_data_once(
-    of_list: Callable[[Rows], Rows], of_checkpoint: Callable[[Rows], Rows], flushes: int
-) -> None:
+def test_what_a_list_has_not_is_read_from_the_data_once(of_list: str, of_checkpoint: str, flushes: int) -> None:
     """As after a release that leaves times out of what it writes, or after appends without them."""
     world = written(flushes, None, segments=2)
-    edit(world, of_list, of_checkpoint)
+    edit(world, LEFT[of_list], LEFT[of_checkpoint])
     assert cost_of_restart(world, None)[1] > 0
     assert cost_of_restart(world, None)[1] == 0
     world.check_times()
     flush(world, 2, MOVING)
-    world.check_times()
-
-
-def test_appends_of_a_session_without_times_are_found() -> None:
-    world = written(9, None, segments=1)
-    with world.process(settings=SegmentsSettings()) as process:
-        stream_id = process.stream().segment_stream(0)
-    with ObjectCatalog.open(world.store, settings=CATALOG, system=world.system) as catalog:
-        node = catalog.open_node(NODE)
-        batch = batches_of(world, stream_id)[-1]
-        node.upload({stream_id: [replace(batch, base_offset=batch.end_offset, epoch=node.session_number)]})
-    assert cost_of_restart(world, None)[1] > 0
-    assert cost_of_restart(world, None)[1] == 0
-    flush(world, 3, None)
     world.check_times()
 
 
@@ -273,7 +249,7 @@ def test_a_session_opens_no_object_whose_commit_tells_where_its_streams_end() ->
     requests, ends = cost_of_session(told)
     # The directory, the list, the counter, the checkpoint and the shards; the list, and shards that have its streams.
     assert requests == {"get": 4 + shards, "put": 1 + shards}
-    edit(told, nothing, nothing)
+    edit(told, LEFT["nothing"], LEFT["nothing"])
     plainly, same = cost_of_session(told)
     assert plainly == requests | {"get_range": 5}
     assert same == ends
@@ -291,7 +267,7 @@ def test_objects_that_tell_nothing_or_not_all_are_opened() -> None:
         }
         node.upload(batches)
         wanted = {stream_id: node.end(stream_id) for stream_id in ends}
-    edit(world, lambda rows: with_row_of_last_commit(rows, min(ends)), everything)  # one of two streams
+    edit(world, lambda rows: with_row_of_last_commit(rows, min(ends)), LEFT["everything"])  # one of two streams
     requests, found = cost_of_session(world)
     assert sum(requests.get(name, 0) for name in ("get_range", "get_tail")) == 1
     assert {stream_id: found[stream_id] for stream_id in ends} == wanted

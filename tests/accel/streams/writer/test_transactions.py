@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from uuid import UUID
@@ -17,7 +16,6 @@ from accel.errors import (
     NotInHistory,
     OperationNotAllowed,
     SessionFenced,
-    StoreError,
 )
 from accel.history.rules.configuration import OffsetUnit
 from accel.history.rules.states import StreamState
@@ -29,9 +27,7 @@ from accel.streams.settings import SegmentsSettings, StreamWriterSettings
 from accel.streams.uploads import TransactionName
 from accel.streams.writer import StreamWriter
 from loaders.errors import DataConflict
-from loaders.store import ObjectStore
 from loaders.store.base import CreateOnly
-from loaders.store.decorated import WRITES, Answer, DecoratedStore, StoreCall
 from tests.accel.streams.writer.world import NAME, NO_REPEATS, NODE, Process, World, ids_of
 from tests.conformance.steps import set_state
 
@@ -127,14 +123,6 @@ def test_events_before_a_commit_come_before_those_of_the_transaction(world: Worl
     assert world.payloads() == [b"1", b"2", b"3"]
 
 
-def test_an_empty_transaction_leaves_nothing(world: World, process: Process) -> None:
-    writer = process.writer()
-    writer.commit_transaction(writer.begin_transaction())
-    assert {each.index.records for each in process.host._segments.listed()} == {0}
-    assert world.payloads() == []
-    assert world.transaction_keys() == []
-
-
 def test_an_aborted_transaction_is_never_seen(world: World, process: Process) -> None:
     writer = process.writer()
     aborted, forgotten = writer.begin_transaction(), writer.begin_transaction()
@@ -149,18 +137,6 @@ def test_an_aborted_transaction_is_never_seen(world: World, process: Process) ->
     writer.close()
     statuses = [process.stream().transactions.status(each) for each in (aborted, forgotten)]
     assert statuses == [TransactionStatus.ABORTED] * 2
-    assert world.payloads() == []
-    assert world.transaction_keys() == []
-
-
-def test_a_transaction_whose_time_is_up_is_not_committed_and_leaves_nothing(world: World, process: Process) -> None:
-    writer = process.writer()
-    transaction = writer.begin_transaction(lease_ms=1000)
-    put(writer, transaction, 0, 5)
-    world.seconds += 2
-    process.stream().transactions.abort_expired()
-    with pytest.raises(IllegalState):
-        writer.commit_transaction(transaction)
     assert world.payloads() == []
     assert world.transaction_keys() == []
 
@@ -184,23 +160,6 @@ def test_a_transaction_begun_before_a_scale_rolls_and_the_writer_goes_on(world: 
         each: size for each, size in sealed.items() if each not in active
     }
     assert by_number(world.payloads()) == numbered(0, 60)
-
-
-def test_another_process_finishes_a_commit(world: World) -> None:
-    with world.process() as process:
-        writer = process.writer()
-        transaction = writer.begin_transaction()
-        put(writer, transaction, 0, 10)
-        set_state(process.stream(), StreamState.TRUNCATING)  # another workflow, which takes its time
-        with pytest.raises(OperationNotAllowed, match="durable"):
-            writer.commit_transaction(transaction)
-    with world.process() as process:
-        set_state(process.stream(), StreamState.ACTIVE)  # it ends
-        process.stream().commit()
-        assert process.stream().transactions.status(transaction) is TransactionStatus.COMMITTED
-        process.writer().commit_transaction(transaction)
-    assert by_number(world.payloads()) == numbered(0, 10)
-    assert world.transaction_keys() == []
 
 
 @pytest.mark.parametrize("segments", [1])
@@ -230,54 +189,6 @@ def test_open_transactions_have_a_bound(world: World, process: Process, monkeypa
     writer.write(bytes(600), b"a", transaction=other)
     writer.commit_transaction(other)
     assert world.payloads() == [bytes(600)]
-
-
-class Failing(DecoratedStore):
-    """From the n-th write on every write fails; `is_sent` says whether the first of them was carried out before."""
-
-    def __init__(self, inner: ObjectStore) -> None:
-        super().__init__(inner)
-        self.left, self.is_sent, self.written = 1_000_000, False, 0
-
-    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
-        if call.operation not in WRITES:
-            return send()
-        self.left -= 1
-        self.written += 1
-        if self.left < 0:
-            if self.left == -1 and self.is_sent:
-                send()
-            raise StoreError(call.operation, call.key, "the store is away")
-        return send()
-
-
-@pytest.mark.parametrize("is_sent", [False, True])
-def test_a_commit_that_failed_anywhere_is_repeated_with_the_events_that_it_had(is_sent: bool) -> None:
-    failed = 0
-    for number in range(100):
-        world = World().create()
-        store = Failing(world.store)
-        with world.process(store) as process:
-            writer = process.writer()
-            transaction = writer.begin_transaction()
-            future = writer.write_many([(b"1", b"a"), (b"2", b"b")], transaction=transaction)[0]
-            store.left, store.is_sent, before = number, is_sent, store.written
-            try:
-                writer.commit_transaction(transaction)
-            except StoreError:
-                failed += 1
-            is_over = store.written - before <= number
-            store.left = 1_000_000
-            with pytest.raises(InvalidArgument, match="expected a transaction that"):
-                writer.write(b"late", b"a", transaction=transaction)
-            writer.commit_transaction(transaction)
-            assert future.result() is None
-            writer.close()
-        assert by_number(world.payloads()) == [b"1", b"2"]
-        assert world.transaction_keys() == []
-        if is_over:
-            break
-    assert failed > 5
 
 
 def test_other_data_of_a_transaction_is_refused_until_it_is_aborted(world: World, process: Process) -> None:

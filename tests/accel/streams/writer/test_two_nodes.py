@@ -25,11 +25,6 @@ LOOKING = StreamWriterSettings(requests_seconds=30.0)
 HALVES = [(0.0, 0.25), (0.25, 0.5)]
 
 
-def asking(world: World) -> Stream:
-    """The stream as a process without a host sees it."""
-    return StreamStore.open(world.store, system=world.system, settings=HISTORY).stream(*NAME)
-
-
 def numbered(count: int, word: bytes = b"") -> list[tuple[bytes, bytes]]:
     return [(word + b"%d" % number, b"key-%d" % number) for number in range(count)]
 
@@ -43,52 +38,61 @@ def test_a_requested_scale_beside_a_writer_loses_no_event(world: World, process:
     with process.writer(LOOKING) as writer:
         writer.write_many(numbered(20, b"before-"))
         writer.flush()
-        request = asking(world).request_scale(ids_of("0@0"), HALVES)
+        request = world.asking().request_scale(ids_of("0@0"), HALVES)
         writer.write_many(numbered(20, b"after-"))
         writer.flush()
-        assert asking(world).scale_status(request).status is RequestStatus.WAITING
+        assert world.asking().scale_status(request).status is RequestStatus.WAITING
         world.seconds += 31
         writer.flush()
-        assert asking(world).scale_status(request).status is RequestStatus.DONE
+        assert world.asking().scale_status(request).status is RequestStatus.DONE
         writer.write_many(numbered(20, b"later-"))
         writer.flush()
     assert sorted(world.payloads()) == payloads(
         numbered(20, b"before-"), numbered(20, b"after-"), numbered(20, b"later-")
     )
     batches = world.batches()
-    assert asking(world).cuts.sealed_size(0) == sum(len(each) for each in batches[0]) > 0
+    assert world.asking().cuts.sealed_size(0) == sum(len(each) for each in batches[0]) > 0
     world.check_times()
 
 
+def after_looking(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Act between the look of who opens a segment next, and the opening."""
+    name = "accel.streams.open_segments.stream_spans"
+
+    def spans_then_act(parts: CatalogParts, stream_ids: Collection[int]) -> dict[int, StreamSpan]:
+        monkeypatch.setattr(name, stream_spans)
+        found = stream_spans(parts, stream_ids)
+        act()
+        return found
+
+    monkeypatch.setattr(name, spans_then_act)
+
+
 def test_a_segment_that_is_sealed_while_another_node_opens_it_takes_no_events(
-    world: World, monkeypatch: pytest.MonkeyPatch, process: Process
+    world: World, process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other node found the segment new, and continued it after its end: acknowledged events behind a seal."""
-    name = "accel.streams.open_segments.stream_spans"
+    stream = process.stream()
     with world.process(node_id=OTHER) as late:
-        stream = process.stream()
-
-        def spans_then_scale(parts: CatalogParts, stream_ids: Collection[int]) -> dict[int, StreamSpan]:
-            monkeypatch.setattr(name, stream_spans)
-            found = stream_spans(parts, stream_ids)
-            stream.scale(ids_of("0@0"), HALVES)
-            return found
-
-        monkeypatch.setattr(name, spans_then_scale)
+        after_looking(monkeypatch, lambda: stream.scale(ids_of("0@0"), HALVES))
         with late.writer() as writer:
             writer.write_many(numbered(20))
             writer.flush()
         assert stream.current_epoch().epoch == 1
     assert sorted(world.payloads()) == payloads(numbered(20))
     assert world.batches()[0] == []
-    assert asking(world).cuts.sealed_size(0) == 0
+    assert world.asking().cuts.sealed_size(0) == 0
 
 
-def test_a_broker_that_does_not_flush_looks_in_its_loop(world: World, process: Process) -> None:
-    with process.writer() as writer:
-        request = asking(world).request_scale(ids_of("0@0"), HALVES)
-        assert writer.carry_out_requests() == ["scale"]
-        assert asking(world).scale_status(request).status is RequestStatus.DONE
+def test_a_step_for_a_segment_that_another_node_opens_meanwhile_is_left_to_it(
+    world: World, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with world.process(node_id=OTHER) as other:
+        after_looking(monkeypatch, lambda: other.host.open_segments(NAME, [0]))
+        with pytest.raises(SegmentsElsewhere, match=f"on node {OTHER}"):
+            process.stream().scale(ids_of("0@0", "1@0"), [(0.0, 1.0)])
+        assert other.stream().recover() == ["scale"]
+    assert process.stream().state() is StreamState.ACTIVE
 
 
 def test_a_raised_minimum_of_segments_is_reached_by_the_writer_that_looks(world: World, process: Process) -> None:
@@ -96,7 +100,7 @@ def test_a_raised_minimum_of_segments_is_reached_by_the_writer_that_looks(world:
     with process.writer(LOOKING) as writer:
         writer.write_many(numbered(20, b"before-"))
         writer.flush()
-        stream = asking(world)
+        stream = world.asking()
         stream.configure(replace(stream.configuration(), min_segments=7))
         world.seconds += 31
         writer.flush()
@@ -119,7 +123,7 @@ def test_a_minimum_is_reached_where_two_nodes_have_segments_and_one_dies_half_wa
     with world.process(node_id=OTHER) as late:
         process.host.append(NAME, 0, [b"here"])
         late.host.append(NAME, 1, [b"there"])
-        stream = asking(world)
+        stream = world.asking()
         stream.configure(replace(stream.configuration(), min_segments=4))
         assert process.stream().carry_out_requests() == []  # the other node has a segment
         assert stream.state() is StreamState.SCALING
@@ -132,7 +136,7 @@ def test_a_minimum_is_reached_where_two_nodes_have_segments_and_one_dies_half_wa
 def test_what_goes_wrong_with_a_request_does_not_fail_a_flush(world: World) -> None:
     faults = FaultStore(world.store, operations=("list",))
     with world.process(faults) as process, process.writer(LOOKING) as writer:
-        asking(world).request_scale(ids_of("0@0"), HALVES)
+        world.asking().request_scale(ids_of("0@0"), HALVES)
         world.seconds += 31
         writer.write(b"0", b"a")
         faults.schedule(Fault.SLOW_DOWN)
@@ -159,11 +163,11 @@ def test_a_commit_decided_before_a_crash_is_made_by_the_next_process_that_looks(
         writer.write_many(numbered(9), transaction=transaction)
         writer._transactions.keep(transaction)
         writer._transactions.decide(transaction)  # dies between 'shall be committed' and the merge
-    assert asking(world).recover() == []
-    assert asking(world).transactions.status(transaction) is TransactionStatus.COMMITTING
+    assert world.asking().recover() == []
+    assert world.asking().transactions.status(transaction) is TransactionStatus.COMMITTING
     with world.process() as process:
         assert process.writer().carry_out_requests() == ["commit"]
-    assert asking(world).transactions.status(transaction) is TransactionStatus.COMMITTED
+    assert world.asking().transactions.status(transaction) is TransactionStatus.COMMITTED
     assert (sorted(world.payloads()), world.transaction_keys()) == (payloads(numbered(9)), [])
 
 
@@ -173,7 +177,7 @@ def test_a_commit_that_another_process_decided_before_the_events_were_durable_is
     with process.writer() as writer:
         transaction = writer.begin_transaction()
         writer.write_many(numbered(9), transaction=transaction)
-        asking(world).transactions.seal(transaction, commit=True)
+        world.asking().transactions.seal(transaction, commit=True)
         with pytest.raises(IllegalState, match="its 9 events are durable"):
             writer.commit_transaction(transaction)
         again = writer.begin_transaction()
@@ -227,7 +231,7 @@ def test_a_step_for_segments_of_another_node_is_left_to_it(
         last = numbered(5, b"last-") if name == "scale" else []
         assert sorted(world.payloads()) == payloads(numbered(20), numbered(20, b"more-"), last)
     for segment_id, batches in world.batches().items():
-        size = asking(world).cuts.sealed_size(segment_id)
+        size = world.asking().cuts.sealed_size(segment_id)
         assert size in (None, sum(len(each) for each in batches))
     world.check_times()
 
@@ -241,9 +245,9 @@ def test_a_commit_into_segments_of_another_node_is_left_to_it(world: World, node
         writer._transactions.decide(transaction)
         with pytest.raises(SegmentsElsewhere):
             other.stream().commit()
-        assert asking(world).transactions.status(transaction) is TransactionStatus.COMMITTING
+        assert world.asking().transactions.status(transaction) is TransactionStatus.COMMITTING
         writer.commit_transaction(transaction)
-    assert (sorted(world.payloads()), asking(world).state()) == (payloads(numbered(9)), StreamState.ACTIVE)
+    assert (sorted(world.payloads()), world.asking().state()) == (payloads(numbered(9)), StreamState.ACTIVE)
 
 
 def test_a_scale_over_segments_of_two_nodes_ends_when_both_have_sealed_theirs(

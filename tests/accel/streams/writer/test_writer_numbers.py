@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import count
 from uuid import UUID
 
 import numpy as np
@@ -29,11 +28,10 @@ from accel.streams.writer_numbers import (
 )
 from loaders.errors import CorruptObject
 from loaders.store import CountingStore
-from tests.accel.streams.writer.world import NAME, NODE, Process, World
+from tests.accel.streams.writer.world import NAME, Process, World
 from tests.examples import examples
 
 ALICE, BOB = UUID(int=0xA11CE).bytes, UUID(int=0xB0B).bytes
-OTHER_NODE = NODE + 1
 
 
 def append(
@@ -92,45 +90,6 @@ def test_numbers_that_the_catalog_does_not_have_are_read_from_the_data(
     assert world.payloads() == [b"3", b"5", b"9"]
 
 
-def test_what_never_became_durable_is_written_when_it_comes_again(world: World) -> None:
-    with world.process() as process:
-        append(process, "0@0", [3])
-        process.host.flush()
-        append(process, "0@0", [5])
-    with world.process() as process:
-        assert offsets(append(process, "0@0", [3, 5])) == [REPEATED, 1]
-
-
-def test_a_node_that_takes_a_segment_over_knows_its_numbers_and_so_does_the_next_one(world: World) -> None:
-    segment = parse_segment("0@0")
-    with world.process() as old, world.process(node_id=OTHER_NODE) as new:
-        append(old, "0@0", [3])
-        old.host.flush()
-        new.host.take_over(NAME, {segment: NODE})
-        assert offsets(append(new, "0@0", [3, 5])) == [REPEATED, 1]
-        old.host.append(NAME, segment, [b"too late"])
-        old.host.flush()
-        old.host.take_over(NAME, {segment: OTHER_NODE})
-        assert offsets(append(old, "0@0", [3, 5, 6])) == [REPEATED, REPEATED, 2]
-    with world.process() as process:
-        assert offsets(append(process, "0@0", [5, 6, 8])) == [REPEATED, REPEATED, 3]
-    assert world.payloads() == [b"3", b"5", b"6", b"8"]
-
-
-def test_a_taker_that_dies_before_it_writes_leaves_the_numbers_to_its_next_session(world: World) -> None:
-    segment = parse_segment("0@0")
-    with world.process() as old:
-        append(old, "0@0", [3])
-        old.host.flush()
-    with world.process(node_id=OTHER_NODE) as new:
-        new.host.take_over(NAME, {segment: NODE})
-    with world.process(node_id=OTHER_NODE) as new:
-        assert offsets(append(new, "0@0", [3, 4])) == [REPEATED, 1]
-    with world.process(node_id=OTHER_NODE + 1) as third:
-        third.host.take_over(NAME, {segment: OTHER_NODE})
-        assert offsets(append(third, "0@0", [3, 4, 5])) == [REPEATED, REPEATED, 2]
-
-
 def test_a_segment_that_is_sealed_refuses_and_those_that_follow_know_what_it_had(world: World) -> None:
     with world.process() as process:
         stream = process.stream()
@@ -148,19 +107,6 @@ def test_a_segment_that_is_sealed_refuses_and_those_that_follow_know_what_it_had
         held = process.host.held_by(NAME, merged, ALICE)
         assert held.held == (Held(0.0, 1.0, 9),)
         assert held.covering(0.0, 1.0) == 9
-
-
-def test_numbers_pass_a_segment_that_nobody_wrote_to(world: World, process: Process) -> None:
-    stream = process.stream()
-    append(process, "0@0", [3])
-    process.host.flush()
-    now = count(int(world.seconds * 1000))
-    stream.scale([parse_segment("0@0")], [(0.0, 0.25), (0.25, 0.5)], next(now))
-    first, second = [each for each in stream.active_segments() if each.key_end <= 0.5]
-    stream.scale([first.id, second.id], [(0.0, 0.5)], next(now))
-    [last] = [each for each in stream.active_segments() if each.key_end == 0.5]
-    events = NumberedEvents(ALICE, [3, 4], [0.1, 0.3])
-    assert offsets(process.host.append_numbered(NAME, last.id, [b"3", b"4"], events)) == [REPEATED, 0]
 
 
 def test_writers_that_were_idle_the_longest_are_forgotten() -> None:

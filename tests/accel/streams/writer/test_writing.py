@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import random
 from array import array
-from collections import defaultdict
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from itertools import count
 from typing import Any
 
@@ -15,16 +11,12 @@ import pytest
 
 from accel.errors import (
     AccelError,
-    Closed,
     CommitRefused,
-    IllegalState,
     InvalidArgument,
     OperationNotAllowed,
     SegmentsElsewhere,
-    SessionFenced,
 )
 from accel.history.rules.configuration import OffsetUnit
-from accel.history.rules.states import StreamState
 from accel.streams import uploads
 from accel.streams.open_segments import SegmentSealed
 from accel.streams.rules.events import HostClock
@@ -33,10 +25,7 @@ from accel.streams.time_index import SegmentTimeIndex
 from accel.streams.writer import StreamWriter
 from accel.testing import Fault, FaultStore
 from loaders.errors import FormatLimit
-from loaders.store import StoreSettings, open_store
 from tests.accel.streams.writer.world import NAME, Process, World, ids_of
-from tests.examples import examples
-from tests.servers.fixtures import Endpoint, new_bucket
 
 OTHER = ("shop", "returns")
 
@@ -54,16 +43,6 @@ def moved_records(world: World, process: Process, segment_id: int) -> list[tuple
     stream_id = process.stream().segment_stream(segment_id)
     index = SegmentTimeIndex.open(world.store, stream_id, HostClock(lambda: 0))
     return [tuple(row) for piece in index.pieces() for row in piece.rows.tolist()]
-
-
-def test_what_is_flushed_is_read_and_what_is_not_is_not(world: World, process: Process) -> None:
-    writer = process.writer()
-    for number in range(100):
-        writer.write(b"%d" % number, key=f"key-{number % 7}")
-    assert world.payloads() == []
-    writer.flush()
-    writer.write(b"100", "key-0")
-    assert by_number(world.payloads()) == numbered(0, 100)
 
 
 @pytest.mark.parametrize("segments", [3])
@@ -141,62 +120,7 @@ def test_two_streams_in_one_host_share_objects_and_nothing_else(world: World, pr
     assert by_number(world.payloads(OTHER)) == numbered(0, 20)[::2]
 
 
-def test_a_second_session_fences_the_first(world: World) -> None:
-    with world.process() as old:
-        writer = old.writer()
-        writer.write(b"0", b"a")
-        writer.flush()
-        writer.write(b"lost", b"a")
-        with world.process() as new:
-            with pytest.raises(SessionFenced):
-                writer.flush()
-            with new.writer() as other:
-                other.write(b"1", b"a")
-            with pytest.raises(SessionFenced) as refused:
-                writer.flush()
-            assert "not durable" in refused.value.__notes__[0]
-    assert by_number(world.payloads()) == numbered(0, 2)
-
-
 # Scaling while it is written
-
-
-def test_writing_goes_on_through_scales_in_order_of_each_key(world: World, process: Process) -> None:
-    written = defaultdict(list)
-    writer = process.writer(StreamWriterSettings(batch_events_max=5))
-    numbers = count()
-    for scale in [None, ("0@0", [(0.0, 0.2), (0.2, 0.5)]), ("1@0 3@1", [(0.2, 1.0)]), ("2@1", [(0.0, 0.2)])]:
-        if scale is not None:
-            process.stream().scale(ids_of(*scale[0].split()), scale[1])
-        for number in [next(numbers) for _ in range(33)]:
-            written[number % 11].append(number)
-            writer.write(b"%d" % number, b"key-%d" % (number % 11))
-    writer.close()
-    process.host.close()
-    found = defaultdict(list)
-    for payload in world.payloads():
-        found[int(payload) % 11].append(int(payload))
-    assert found == written
-
-
-def test_many_threads_write_while_the_stream_is_scaled(world: World) -> None:
-    bounds = SegmentsSettings(batch_bytes=400)
-    with world.process(settings=bounds, moves=(2, 100)) as process, ThreadPoolExecutor(3) as threads:
-        settings = StreamWriterSettings(batch_events_max=3, wait_seconds=1e9)
-
-        def write(thread: int) -> None:
-            with process.writer(settings) as writer:
-                for number in range(60):
-                    writer.write(b"%d" % (number * 3 + thread), b"%d" % (number * 3 + thread))
-
-        writing = [threads.submit(write, thread) for thread in range(3)]
-        for _ in range(4):
-            oldest = process.stream().active_segments()[0]
-            process.stream().scale([oldest.id], [(oldest.key_start, oldest.key_end)])
-        for each in writing:
-            each.result()
-        process.host.close()
-    assert by_number(world.payloads()) == numbered(0, 180)
 
 
 def test_a_write_waits_for_a_scale_that_is_under_way(world: World, process: Process) -> None:
@@ -229,18 +153,6 @@ def test_a_scale_that_does_not_end_is_not_waited_for_for_ever_and_nothing_is_los
     assert world.seconds - started == pytest.approx(2)
     process.stream().scale(ids.tolist(), [(0.0, 1.0)])
     writer.flush()
-    assert world.payloads() == [b"0"]
-
-
-def test_a_sealed_stream_takes_no_events(world: World, process: Process) -> None:
-    writer = process.writer()
-    writer.write(b"0", b"a")
-    writer.flush()
-    process.stream().seal()
-    writer.write(b"1", b"a")
-    with pytest.raises(IllegalState, match="sealed"):
-        writer.flush()
-    assert process.stream().state() is StreamState.SEALED
     assert world.payloads() == [b"0"]
 
 
@@ -347,28 +259,6 @@ def refusal(writer: StreamWriter, payload: bytes) -> AccelError | None:
     return None
 
 
-@pytest.mark.parametrize("seed", range(examples(12)))
-def test_with_any_faults_each_event_is_there_once_when_a_flush_has_come_through(
-    world: World, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    broken = FaultStore(world.store, rng=random.Random(seed), probabilities=dict.fromkeys(Fault, 0.04))
-    passing = [None] * 10_000
-    broken.schedule(*passing)
-    monkeypatch.setattr(uploads, "COMMIT_ATTEMPTS", 2)
-    with world.process(broken, SegmentsSettings(), moves=(2, 100)) as process:
-        writer = process.writer()
-        broken.clear()
-        number = 0
-        while number < 40:
-            number += refusal(writer, b"%d" % number) is None
-            if number % 4 == 0:
-                with suppress(AccelError):
-                    writer.flush()
-        broken.schedule(*passing)
-        writer.flush()
-    assert by_number(world.payloads()) == numbered(0, 40)
-
-
 @pytest.mark.parametrize("segments", [1])
 def test_old_events_are_sent_on_by_those_that_follow(world: World) -> None:
     with world.process(settings=SegmentsSettings(linger_seconds=2)) as process:
@@ -436,33 +326,3 @@ def test_tails_are_told_of_segments_that_another_node_writes(world: World, proce
                 other.host.append(NAME, 0, [b"x"])
             with pytest.raises(SegmentsElsewhere, match="found 0@0 on node 4"):
                 other.host.seal(NAME, ids)
-
-
-def test_a_closed_writer_writes_no_more(world: World, process: Process) -> None:
-    with process.writer() as writer:
-        writer.write(b"0", b"a")
-    writer.close()
-    with pytest.raises(Closed, match="closed"):
-        writer.write(b"1", b"a")
-    process.host.close()
-    process.host.close()
-    with pytest.raises(Closed, match="closed"):
-        process.host.append(NAME, 0, [b"2"])
-    assert world.payloads() == [b"0"]
-
-
-def test_it_works_on_an_endpoint(moto_endpoint: Endpoint, aws_environment: pytest.MonkeyPatch) -> None:
-    del aws_environment
-    url = f"s3://{new_bucket(moto_endpoint.client)}/some/prefix"
-    world = World(open_store(url, StoreSettings(endpoint_url=moto_endpoint.url))).create()
-    with world.process() as process:
-        with process.writer() as writer:
-            for number in range(10):
-                writer.write(b"%d" % number, b"key-%d" % number)
-            process.stream().scale(ids_of("0@0"), [(0.0, 0.5)])
-            transaction = writer.begin_transaction()
-            writer.write(b"10", b"a", transaction=transaction)
-            writer.commit_transaction(transaction)
-        process.host.close()
-    assert by_number(world.payloads()) == numbered(0, 11)
-    assert world.transaction_keys() == []
