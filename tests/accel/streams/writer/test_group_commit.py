@@ -473,9 +473,7 @@ def test_keys_stay_in_order_through_scales_while_threads_write(world: World, pro
 
         writing = [threads.submit(write, thread) for thread in range(4)]
         for _ in range(3):
-            segments = process.stream().active_segments()
-            middle = (segments[0].key_start + segments[0].key_end) / 2
-            process.stream().scale([segments[0].id], [(segments[0].key_start, middle), (middle, segments[0].key_end)])
+            process.stream().split(process.stream().active_segments()[0].id)
         stop.set()
         futures = [each.result(LONG) for each in writing]
         for written in futures:

@@ -6,7 +6,6 @@ import logging
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import NamedTuple
 from uuid import UUID
 
 import pytest
@@ -37,18 +36,11 @@ def key_of(number: int) -> bytes:
     return b"key-%d" % (number * number % 7)
 
 
-class Span(NamedTuple):
-    """The keys of a segment."""
-
-    low: float
-    high: float
-
-
 class Model:
     """A writer as a naive observer sees it: where each of its events went, and which segments there ever were."""
 
     def __init__(self) -> None:
-        self.spans: dict[int, Span] = {}
+        self.spans: dict[int, tuple[float, float]] = {}  # the keys of a segment
         self.highest: dict[int, int] = {}  # by segment
         self.settled = 0
         self.times_stored: Counter[int] = Counter()
@@ -56,7 +48,7 @@ class Model:
     def note(self, stream: Stream) -> None:
         """Note the segments that are active now."""
         for each in stream.active_segments():
-            self.spans[each.id] = Span(each.key_start, each.key_end)
+            self.spans[each.id] = each.key_start, each.key_end
 
     def stored(self, number: int, segment_id: int) -> None:
         """Note where an event was stored."""
@@ -65,9 +57,9 @@ class Model:
 
     def next_number(self) -> int:
         """Where the writer continues: below, all its events are durable, of each key as far as any segment knows."""
-        bounds = sorted({0.0, *(span.low for span in self.spans.values())})
+        bounds = sorted({0.0, *(low for low, _ in self.spans.values())})
         covered = min(
-            max((self.highest.get(each, -1) for each, span in self.spans.items() if span.low <= at < span.high))
+            max((self.highest.get(each, -1) for each, (low, high) in self.spans.items() if low <= at < high))
             for at in bounds
         )
         return max(self.settled, covered + 1)
@@ -77,8 +69,7 @@ class Life:
     """Processes, one after the other, that write one stream with two writers."""
 
     def __init__(self) -> None:
-        self.world = World()
-        self.world.create()
+        self.world = World().create()
         self.models = [Model() for _ in WRITERS]
         self.next = [0 for _ in WRITERS]
         self.process = self.world.start()
@@ -123,9 +114,7 @@ class Life:
 
     def split(self, at: int) -> None:
         segments = sorted(self.stream.active_segments(), key=lambda each: each.key_start)
-        each = segments[at % len(segments)]
-        middle = (each.key_start + each.key_end) / 2
-        self.stream.scale([each.id], [(each.key_start, middle), (middle, each.key_end)])
+        self.stream.split(segments[at % len(segments)].id)
         self.note()
 
     def merge(self, at: int) -> None:
@@ -133,7 +122,7 @@ class Life:
         if len(segments) < 2:
             return
         low, high = segments[at % (len(segments) - 1) :][:2]
-        self.stream.scale([low.id, high.id], [(low.key_start, high.key_end)])
+        self.stream.merge(low.id, high.id)
         self.note()
 
     def roll(self, at: int) -> None:

@@ -222,25 +222,6 @@ def test_a_writer_that_stores_its_events_after_another_process_committed_without
 # Giving up beside a merge
 
 
-class Meddling(DecoratedStore):
-    """Before requests of one process, by their numbers, something else happens."""
-
-    def __init__(self, store: ObjectStore) -> None:
-        super().__init__(store)
-        self.requests = 0
-        self.intended: int | None = None
-        self.before: dict[int, list[Callable[[], object]]] = {}
-
-    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
-        if self.intended is None and call.operation == "put" and call.key.startswith(MERGING_PREFIX):
-            self.intended = self.requests
-        acts = self.before.pop(self.requests, [])
-        self.requests += 1
-        for act in acts:
-            act()
-        return send()
-
-
 class Operator:
     """A person who gives a transaction up beside the process that merges it, step by step."""
 
@@ -286,23 +267,33 @@ class Merged(NamedTuple):
 
 def merge_beside(world: World, when: Sequence[int], *, dies_before: int | None = None) -> Merged:
     """A merge; before these of its requests the events are lost, and an operator looks, decides, and ends."""
-    meddling = Meddling(world.store)
-    with world.process(meddling) as process:
+    requests, intended = 0, -1
+    acts: dict[int, list[Callable[[], object]]] = {}
+
+    def meddle(call: StoreCall) -> None:
+        nonlocal requests, intended
+        if intended < 0 and call.operation == "put" and call.key.startswith(MERGING_PREFIX):
+            intended = requests
+        requests += 1
+        for act in acts.pop(requests - 1, []):
+            act()
+
+    def die() -> None:
+        raise Crash
+
+    store = Watched(world.store)
+    with world.process(store) as process:
         transaction = decided(process)
         stream = process.stream()
         operator = Operator(world, transaction, key_of(stream, transaction))
-        first = meddling.requests
         for at, act in zip(when, (operator.lose, operator.look, operator.decide, operator.end), strict=True):
-            meddling.before.setdefault(first + at, []).append(act)
-
-        def die() -> None:
-            raise Crash
-
+            acts.setdefault(at, []).append(act)
         if dies_before is not None:
-            meddling.before.setdefault(first + dies_before, []).append(die)
+            acts.setdefault(dies_before, []).append(die)
+        store.before = meddle
         with suppress(AccelError, Crash):
             stream.commit()
-        requests = meddling.requests - first
+        store.before = lambda _: None
     try:
         with world.process() as process:
             stream = process.stream()
@@ -315,7 +306,6 @@ def merge_beside(world: World, when: Sequence[int], *, dies_before: int | None =
             stream.recover()
             stream.commit()
             assert stream.state() is StreamState.ACTIVE
-            intended = -1 if meddling.intended is None else meddling.intended - first
             return Merged(stream.transactions.status(transaction), requests, intended)
     finally:
         operator.process.die()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from itertools import count
@@ -120,6 +119,12 @@ class Process:
                 assert node_id is not None
                 self.host.take_over(NAME, {segment_id: node_id})
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.die()
+
     def die(self) -> None:
         """Stop without saying goodbye to the store."""
         self.host.stop()
@@ -183,20 +188,8 @@ class World:
         moves = self.moves if settings is None else moves
         return Process(self, store or self.store, settings or self.settings, node_id, moves)
 
-    @contextmanager
-    def process(
-        self,
-        store: ObjectStore | None = None,
-        settings: SegmentsSettings | None = None,
-        node_id: int = NODE,
-        moves: tuple[int, int] | None = None,
-    ) -> Iterator[Process]:
-        """A new process, which dies in the end."""
-        started = self.start(store, settings, node_id, moves)
-        try:
-            yield started
-        finally:
-            started.die()
+    process = start
+    """For `with`: the process dies in the end."""
 
     def create(
         self,
