@@ -165,21 +165,6 @@ def test_an_owner_that_lives_and_does_not_answer_leaves_events_in_doubt(peers: t
     assert errors == {ForwardInDoubt}
 
 
-def test_an_owner_that_lives_and_loses_a_segment_sends_what_was_not_durable_to_the_new_owner(
-    world: World, peers: tuple[Peer, Peer]
-) -> None:
-    first, second = peers
-    with second.writer() as writer:
-        write(writer, range(2))
-        writer.flush()
-        first.process.host.take_over(NAME, {2: 5})
-        write(writer, range(2, 4))
-        writer.flush()
-        write(writer, range(4, 6))
-    assert all_once(world, range(6))
-    assert second.process.host.node_of(NAME, 3) == 5
-
-
 @pytest.mark.parametrize("asked_by", [0, 1])
 def test_a_scale_of_segments_of_several_owners_ends_whichever_process_asks(
     world: World, peers: tuple[Peer, Peer], asked_by: int

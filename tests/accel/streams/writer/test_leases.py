@@ -168,18 +168,6 @@ def test_closing_a_writer_takes_ten_requests_for_each_open_transaction(world: Wo
         assert store.reset().total.requests <= 50 + 10 * count
 
 
-def test_the_abort_of_the_last_transaction_of_an_older_epoch_drops_its_table(process: Process) -> None:
-    with process.writer() as writer:
-        first, last = writer.begin_transaction(), writer.begin_transaction()
-        stream = process.stream()
-        stream.split(ids_of("0@0")[0])
-        transactions = stream.transactions
-        writer.abort_transaction(first)
-        assert (transactions.epochs(), transactions.epochs_with_table()) == ([0], [0])
-        writer.abort_transaction(last)
-        assert (transactions.epochs(), transactions.epochs_with_table()) == ([], [])
-
-
 def test_leases_of_several_transactions_are_renewed_side_by_side(world: World) -> None:
     """One after the other, those of a thousand transactions expired on a slow store before it was their turn."""
     store, pair = Watched(world.store), Barrier(2)

@@ -39,10 +39,6 @@ def test_routing_finds_what_a_loop_finds(segments: Segments, positions: list[flo
     assert [router.segment_at(each) for each in asked] == wanted
 
 
-def test_the_last_position_of_all_is_in_the_last_segment() -> None:
-    assert route(Segments.make([0, 1], 0, [0.0, 0.5], [0.5, 1.0]), [JUST_BELOW_ONE]).tolist() == [1]
-
-
 @given(st.binary(max_size=40))
 def test_every_key_has_a_position_from_0_up_to_1_and_always_the_same(key: bytes) -> None:
     assert 0.0 <= key_position(key) < 1.0

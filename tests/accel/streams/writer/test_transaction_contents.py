@@ -437,20 +437,6 @@ def dies_in_merge(world: World, events: list[tuple[bytes, bytes]], fatal: str, w
         return transaction, owner.host._node.session_number
 
 
-def test_a_merge_of_a_dead_node_is_not_repeated_by_the_node_that_takes_over(world: World) -> None:
-    """The dead node committed the object, and did not delete the data: the other one read it, and merged it again."""
-    transaction, _ = dies_in_merge(world, EVENTS, "node-lists", 2)  # the first one prepares an id
-    assert len(world.transaction_keys()) == 2
-    assert sorted(world.payloads()) == [payload for payload, _ in EVENTS]
-    with world.process(node_id=OTHER) as other:
-        other.host.take_over(NAME, {0: NODE, 1: NODE})
-        assert other.stream().recover() == ["commit"]
-        assert other.stream().transactions.status(transaction) is TransactionStatus.COMMITTED
-    assert sorted(world.payloads()) == [payload for payload, _ in EVENTS]
-    with world.process():
-        assert world.transaction_keys() == []
-
-
 @pytest.mark.parametrize("segments", [1])
 def test_a_batch_of_another_node_at_the_same_place_is_no_proof_of_a_merge(world: World) -> None:
     """Sessions of two nodes have the same number: the other node's event was taken for the transaction."""
