@@ -44,7 +44,7 @@ from accel.catalog.parts import (
     refuse_misplaced,
 )
 from accel.catalog.records import OPEN, NodeList, StreamShard, highest_id, stream_object_rows
-from accel.catalog.refresh import CatalogState, Watch
+from accel.catalog.refresh import CatalogFollower, CatalogState
 from accel.catalog.session import open_session, recover_ends
 from accel.catalog.shard_writes import read_list, refuse_undoable, trim_streams
 from accel.catalog.stream_shards import shard_of, with_replacement
@@ -76,10 +76,10 @@ class ObjectCatalog(Closing):
         def opened() -> _Opened:
             parts = make_parts()
             keys, record = parts.keys, parts.format
-            watch = Watch(
+            follower = CatalogFollower(
                 keys, record.namespace, record.stream_buckets, parts.executor, parts.system.timer, ends=parts.ends
             )
-            return _Opened(parts, watch)
+            return _Opened(parts, follower)
 
         self._opened = PerProcess("a catalog", opened, system.process_id)
         self._format = self._opened().parts.format
@@ -169,11 +169,11 @@ class ObjectCatalog(Closing):
         return opened.parts
 
     @property
-    def _watch(self) -> Watch:
-        return self._open().watch
+    def _follower(self) -> CatalogFollower:
+        return self._open().follower
 
     def _open(self) -> _Opened:
-        """This process's parts and watch; raises Closed if the catalog is closed."""
+        """This process's parts and follower; raises Closed if the catalog is closed."""
         if self._is_closed:
             raise Closed("expected a catalog that is open, found it closed")
         return self._opened()
@@ -182,7 +182,7 @@ class ObjectCatalog(Closing):
 
     def image(self) -> MetadataImage:
         """The image that was read last; read now if it was never read."""
-        return self._watch.state().built.image
+        return self._follower.state().built.image
 
     def refresh(self) -> MetadataImage:
         """Read all changes and return the image. One conditional GET a watched key; an unchanged key sends no body.
@@ -195,7 +195,7 @@ class ObjectCatalog(Closing):
 
     def refresh_state(self) -> CatalogState:
         """Read all changes and return the whole state: image, lists and shards."""
-        return self._watch.refresh()
+        return self._follower.refresh()
 
     def images(self, poll_seconds: float = POLL_SECONDS, idle_poll_seconds: float = IDLE_POLL_SECONDS) -> PolledImages:
         """A source of images for an accelerator. It polls at intervals, and when a lookup's answer is short.
@@ -232,7 +232,7 @@ class ObjectCatalog(Closing):
         Raises:
             AccelError: as `refresh`.
         """
-        state = self._watch.follow(self.format.max_image_age_seconds / 2)
+        state = self._follower.follow(self.format.max_image_age_seconds / 2)
         self._parts.ends.catch_up(self._parts.keys, self._parts.executor, state.node_lists())
         return ConfirmedImage(state.built.image, state.confirmed_seconds)
 
@@ -262,8 +262,8 @@ class ObjectCatalog(Closing):
 
         Requests and errors: see `session`.
         """
-        node_id, parts, watch = checked_node(node_id), self._writing_parts(), self._watch
-        return NodeWriter(parts, *open_session(parts, node_id), lambda: watch.read_last(node_id))
+        node_id, parts, follower = checked_node(node_id), self._writing_parts(), self._follower
+        return NodeWriter(parts, *open_session(parts, node_id), lambda: follower.read_last(node_id))
 
     def prepare(self, node_id: int, count: int, deadline_seconds: float | None = None) -> list[int]:
         """Prepare ids for a compactor of a node's objects; the node's session continues.
@@ -434,10 +434,10 @@ class ObjectCatalog(Closing):
 
 @dataclass(slots=True, eq=False)
 class _Opened:
-    """One process's parts and watch of a catalog. Threads: any; the parts change once, and only their catalog id."""
+    """One process's parts and follower of a catalog. Threads: any; the parts change once, and only their catalog id."""
 
     parts: CatalogParts
-    watch: Watch
+    follower: CatalogFollower
 
 
 def _known(image: MetadataImage, stream_id: int) -> StreamImage:

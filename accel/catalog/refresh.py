@@ -10,8 +10,8 @@ shards, because writers write in the opposite order: a stream object is added to
 list, so a reader sees data twice rather than not at all.
 
 **By listing.** The rounds above cost one request a key, although most keys did not change. A reader that follows
-(`Watch.follow`) lists the keys first: one request returns the ETags of 1,000 keys, and only keys with another ETag are
-read, as above. The order is the same, for the same reason:
+(`CatalogFollower.follow`) lists the keys first: one request returns the ETags of 1,000 keys, and only keys with another
+ETag are read, as above. The order is the same, for the same reason:
 
     round 1    LIST the lists and the directory, then conditional GETs of the changed ones
     round 2    lists of new nodes
@@ -137,7 +137,7 @@ class CatalogState:
         return {node_id: seen.value for node_id, seen in self.lists.items()}
 
 
-class Watch:
+class CatalogFollower:
     """Keeps the last state, and refreshes it on request.
 
     Args:

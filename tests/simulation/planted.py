@@ -280,7 +280,7 @@ DEFECTS: dict[str, Planted] = {
     "refreshes-at-once": Planted(
         "of two refreshes at once one may lose what it has read",
         101,
-        lambda: patch.object(catalog_refresh.Watch, "_catch_up", _catch_up_once),
+        lambda: patch.object(catalog_refresh.CatalogFollower, "_catch_up", _catch_up_once),
         steps=3000,
         room=EVENTS,
         without=frozenset(EVENT_ACTORS) - {MOVER},

@@ -42,7 +42,7 @@ SHARED: dict[str, tuple[str, ...]] = {
         "accel.catalog.refresh.BuiltImage",
         "accel.catalog.refresh.ShardStreams",
         "accel.catalog.refresh.ShardedStreams",
-        "accel.catalog.refresh.Watch",
+        "accel.catalog.refresh.CatalogFollower",
         "accel.catalog.session.SessionTimes",
         "accel.catalog.writer.NodeWriter",
         "accel.image_source.PolledImages",
