@@ -33,11 +33,11 @@ from accel.lookup.answer import Answer, Ending, FoundObject, Request, check_requ
 from accel.lookup.lookup import Asking, Picks, lookup, lost, newer_than_unknown
 from accel.lookup.steps import (
     Announce,
+    Arrived,
     AwaitAny,
     Begin,
     Begun,
     Blocks,
-    Came,
     Chunks,
     CurrentImage,
     FetchSpan,
@@ -501,7 +501,7 @@ class _Reader:
         if waits is None and not self.tickets:
             raise RuntimeError("expected a running request, found none")
         came = yield AwaitAny(waits)
-        if not isinstance(came, Came):
+        if not isinstance(came, Arrived):
             raise TypeError(f"expected results of requests, found {type(came).__name__}")
         for ticket, begun in came.begun.items():
             self._take_in(self.tickets.pop(ticket, None), begun)
@@ -548,7 +548,7 @@ class _Reader:
                 if self.slots:
                     return  # the query may take long: the objects found before are returned first
                 asked = yield finder.step
-                if isinstance(asked, OpenedObject | bytes | memoryview | AccelError | Came):
+                if isinstance(asked, OpenedObject | bytes | memoryview | AccelError | Arrived):
                     raise TypeError(f"expected an image, found {type(asked).__name__}")
                 finder.go_on(asked)
             elif finder.is_idle:

@@ -28,11 +28,11 @@ from accel.lookup.lookup import Asking, unconfirmed
 from accel.lookup.reading import Batches, Ranges, ReadEnd, ReadSteps
 from accel.lookup.steps import (
     Announce,
+    Arrived,
     AwaitAny,
     AwaitMore,
     Begin,
     Begun,
-    Came,
     CurrentImage,
     LookupStep,
     NeedImage,
@@ -268,7 +268,7 @@ class _ReadFetcher:
         self._arrivals.expect(step.ticket, begun)
         return None
 
-    def _await(self, step: AwaitAny) -> Script[Came]:
+    def _await(self, step: AwaitAny) -> Script[Arrived]:
         if step.lookup is not None and step.lookup is not self._looking:
             self._look_up(step.lookup)
         slow_seconds = self._engine.settings.max_wait_load_seconds
@@ -278,14 +278,14 @@ class _ReadFetcher:
             if found is not None:
                 self._lookups.measure(self._step_seconds + self._engine.system.timer() - self._step_started)
             if begun or found is not None:
-                return Came(begun, found, self._is_image_due())
+                return Arrived(begun, found, self._is_image_due())
             signals = [self._arrivals.signal()]
             if step.lookup is not None:
                 signals.append(self._lookups.under_way.signal())
             if not (yield Wait(signals, slow_seconds)):
                 self._engine.executor.go_on()
                 if step.lookup is not None and self._lookups.under_way.is_overdue():
-                    return Came({}, {})
+                    return Arrived({}, {})
 
     def _look_up(self, step: OpenObjects) -> None:
         if self._watch is not None:

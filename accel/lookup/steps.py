@@ -14,7 +14,7 @@ do not, the lookup waits for more results. A driver, for threads or for asyncio,
     | NeedImage    | get an image newer than a version                              | image, RefreshFailed, None|
     | CurrentImage | return the current image                                       | image                     |
     | Begin        | begin an OpenObject or a FetchSpan, and do not wait for it     | result in memory, or None |
-    | AwaitAny     | wait for any begun request, or for a lookup's step             | Came                      |
+    | AwaitAny     | wait for any begun request, or for a lookup's step             | Arrived                   |
 
 The reply to the first five contains all new results of the search's requests in the node's list: at least one object,
 or the hint. A reply without either means that the running requests are slow: the search may continue without them, or
@@ -215,7 +215,7 @@ Begun = OpenedObject | bytes | memoryview | AccelError
 
 
 @dataclass(frozen=True, slots=True)
-class Came:
+class Arrived:
     """The results of begun requests by ticket, and the reply to the step of the lookup, None if there is none yet.
 
     If `is_image_due` is true, the image of this lookup is too old: the rest is to be looked up with a new one.
@@ -226,7 +226,7 @@ class Came:
     is_image_due: bool = False
 
 
-ReadSent = Sent | Begun | Came
+ReadSent = Sent | Begun | Arrived
 """The replies to a read."""
 
 Searching = Generator[OpenObjects, Sent, R]
