@@ -134,15 +134,15 @@ class SharedLoads(Generic[K, V]):
     Args:
         size_bytes_max: bound on the kept bytes; a larger value is never kept. 0 = nothing is kept.
         size_of: bytes of memory that a value takes.
-        told_first: calls join a load until all callbacks of its future have run. For owners whose callbacks store the
-            value elsewhere: each call finds either the load or the value.
+        callbacks_first: calls join a load until all callbacks of its future have run. For owners whose callbacks store
+            the value elsewhere: each call finds either the load or the value.
     """
 
-    def __init__(self, size_bytes_max: int, size_of: Callable[[V], int], *, told_first: bool = False) -> None:
+    def __init__(self, size_bytes_max: int, size_of: Callable[[V], int], *, callbacks_first: bool = False) -> None:
         if size_bytes_max < 0:
             raise ValueError(f"expected a bound of 0 or more bytes, found {size_bytes_max}")
         self._size_of = size_of
-        self._told_first = told_first
+        self._callbacks_first = callbacks_first
         self._state: PerProcess[_State[K, V]] = PerProcess("a cache", lambda: _State(size_bytes_max))
 
     def ask(
@@ -272,10 +272,10 @@ class SharedLoads(Generic[K, V]):
             state.landed += 1
             if state.is_current(key, result) and sized is not None:
                 state.keep(key, sized)
-            if not self._told_first:
+            if not self._callbacks_first:
                 state.end(key, result)
         result.set_result(value)
-        if self._told_first:
+        if self._callbacks_first:
             with state.lock:
                 state.end(key, result)
 

@@ -350,8 +350,8 @@ class HintLoader:
         self._executor_of = executor_of
         self._on_entries = on_entries
         # `hints` keeps the results; these objects only join concurrent reads, until the waiting callers have them.
-        self._roots: SharedLoads[int, HintReply] = SharedLoads(0, lambda _: 1, told_first=True)
-        self._bodies: SharedLoads[ByteSpan, BodyOrProblem] = SharedLoads(0, lambda _: 1, told_first=True)
+        self._roots: SharedLoads[int, HintReply] = SharedLoads(0, lambda _: 1, callbacks_first=True)
+        self._bodies: SharedLoads[ByteSpan, BodyOrProblem] = SharedLoads(0, lambda _: 1, callbacks_first=True)
 
     def read_root(self, node_id: int) -> HintLoad:
         """Start to read a node's root, or join a running read of it."""
@@ -623,7 +623,7 @@ class FilterLoader:
         self._hints = hints
         self._add_filters = add_filters
         self._executor_of = executor_of
-        self._loads: SharedLoads[int, HintReply] = SharedLoads(0, lambda _: 1, told_first=True)
+        self._loads: SharedLoads[int, HintReply] = SharedLoads(0, lambda _: 1, callbacks_first=True)
 
     def read(self, step: ReadFilters) -> HintLoad:
         """Start to load filters, or join a running load of the same node."""
