@@ -20,7 +20,7 @@ from accel.history.rules.transactions import (
     with_rolling,
 )
 from accel.history.rules.values import EPOCH_MAX, make_transaction_id
-from tests.accel.history.rules.interpreter import Interpreter, increases
+from tests.accel.history.rules.interpreter import Interpreter
 from tests.accel.history.rules.world import World
 
 SCALE = {"seal": ["1@0"], "ranges": [[0.5, 0.75], [0.75, 1.0]], "time": 1001, "sizes": {"1@0": 7}}
@@ -39,23 +39,6 @@ def swept(chunk_size: int, sweep: dict[str, Any]) -> Interpreter:
     ]
     assert [said for step in steps if (said := case.run(step)) is not None] == []
     return case
-
-
-@pytest.mark.parametrize("skew", [0, -15, 10])
-@pytest.mark.parametrize("chunk_size", [1, 2, 3, 1000])
-def test_crash_sweep_rolling_commit(chunk_size: int, skew: int) -> None:
-    sizes = {"txn_sizes": {"0@2": 3, "1@2": 4}, "active_sizes": {"1@0": 5, "2@1": 6}}
-    case = swept(chunk_size, {"what": "commit", "time": 1002, "retry_skew": skew, **sizes})
-    assert case.ask_current_epoch({}) == {"epoch": 3, "reference": 1, "segments": ["1@3", "2@3"]}
-    assert case.ask_txn_status({"id": "a"}) == case.ask_txn_status({"id": "b"}) == "COMMITTED"
-    assert case.ask_commit_order({}) == {}
-
-
-@pytest.mark.parametrize("skew", [0, -15, 10])
-@pytest.mark.parametrize("manual", [True, False])
-def test_crash_sweep_scale(skew: int, *, manual: bool) -> None:
-    case = swept(2, {"what": "scale", **SCALE, "time": 1005, "retry_skew": skew, "manual": manual})
-    assert case.ask_current_epoch({})["segments"] == ["2@1", "3@2", "4@2"]
 
 
 def test_times_of_a_roll_follow_from_the_epoch_that_was_read_back() -> None:
@@ -127,10 +110,3 @@ def test_a_roll_is_over_once_the_stream_has_moved_on() -> None:
     first = first_epoch(1, 1000)
     assert not transactions.is_rolled(committing, first)
     assert transactions.is_rolled(committing, repeat_transaction_epoch(first, first, 1001))
-
-
-def test_a_scale_after_a_roll_goes_on_from_the_duplicates() -> None:
-    case = swept(2, {"what": "commit", "time": 1002})
-    case.world.scale(ScaleRequest((1 | 3 << 32,), split_range(0.5, 1.0, 2), 1010), {})
-    assert case.ask_current_epoch({})["segments"] == ["2@3", "3@4", "4@4"]
-    assert increases(case.world)

@@ -160,23 +160,6 @@ def test_a_scale_that_was_carried_out_is_recognised_and_finished(*, is_manual: b
     assert (world.current.epoch, world.state, world.transition) == (1, StreamState.ACTIVE, NO_TRANSITION)
 
 
-def test_scales_follow_each_other_without_a_conflict() -> None:
-    world = two()
-    for step in range(5):
-        newest = world.current.segments[len(world.current.segments) - 1]
-        parts = split_range(newest.key_start, newest.key_end, 2)
-        world.scale(ScaleRequest((newest.id,), parts, 1001 + step), {})
-    assert world.current.epoch == 5
-
-
-def test_a_stale_request_writes_the_empty_transition_anew() -> None:
-    world = two()
-    assert scaling.is_outdated(replace(SPLIT, seal=(7,)), world.current)
-    assert not scaling.is_outdated(SPLIT, world.current)
-    with pytest.raises(ScalePrecondition):
-        world.submit_scale(replace(SPLIT, seal=(7,)))
-
-
 @settings(max_examples=60, deadline=None)
 @given(streams())
 def test_any_scale_replaces_what_it_seals_and_may_be_repeated(given_stream: tuple[Stream, Random]) -> None:

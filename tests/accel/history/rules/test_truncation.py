@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +12,7 @@ from accel.history.rules import retention
 from accel.history.rules.retention import NO_TRUNCATION
 from accel.history.rules.states import StreamState
 from tests.accel.history.rules import naive
-from tests.accel.history.rules.interpreter import Interpreter, by_id
+from tests.accel.history.rules.interpreter import by_id
 from tests.accel.history.rules.streams import Stream, streams
 from tests.accel.history.rules.world import World
 
@@ -51,48 +50,6 @@ def test_older_epochs_are_seen_through_the_truncation(given_stream: tuple[Stream
     now = stream.world.truncation
     for record in stream.records:
         assert retention.segments_at(record, now) == naive.segments_at(stream.records, record.epoch, reader.offsets)
-
-
-def test_truncation_sets() -> None:
-    case = Interpreter({"shard_size": 2, "chunk_size": 2})
-    steps: list[dict[str, Any]] = [
-        {"op": "create", "args": {"segments": 2, "time": 1000, "min_segments": 1}},
-        {"op": "scale", "args": {"seal": ["0@0"], "ranges": [[0.0, 0.5]], "time": 1001, "sizes": {"0@0": 10}}},
-        {"op": "scale", "args": {"seal": ["2@1"], "ranges": [[0.0, 0.5]], "time": 1002, "sizes": {"2@1": 20}}},
-        {
-            "op": "scale",
-            "args": {"seal": ["3@2", "1@0"], "ranges": [[0, 1]], "time": 1003, "sizes": {"3@2": 15, "1@0": 40}},
-        },
-        {"op": "start_truncation", "args": {"cut": {"3@2": 5, "1@0": 7}}},
-        {
-            "op": "query",
-            "name": "truncation",
-            "expect": {
-                "cut": {"1@0": 7, "3@2": 5},
-                "span": {"1@0": 2, "3@2": 2},
-                "to_delete": ["0@0", "2@1"],
-                "deleted": [],
-                "size_till": 42,
-                "updating": True,
-            },
-        },
-        {"op": "start_truncation", "args": {"cut": {"4@3": 1}}, "error": "INVALID_ARGUMENT"},
-        {"op": "complete_truncation"},
-        {"op": "start_truncation", "args": {"cut": {"0@0": 5, "1@0": 7}}, "error": "INVALID_ARGUMENT"},
-        {"op": "start_truncation", "args": {"cut": {"3@2": 5}}, "error": "INVALID_ARGUMENT"},
-        {"op": "query", "name": "segments_at_time", "args": {"time": 0}, "expect": {"1@0": 7, "3@2": 5}},
-        {"op": "query", "name": "segments_at_time", "args": {"time": 1003}, "expect": {"4@3": 0}},
-        {"op": "query", "name": "head", "expect": {"1@0": 7, "3@2": 5}},
-        {"op": "query", "name": "size_till", "args": {"cut": {"4@3": 3}}, "expect": 88},
-        {
-            "op": "query",
-            "name": "size_till",
-            "args": {"cut": {"4@3": 3}, "reference": {"cut": {"3@2": 5, "1@0": 7}, "size": 42}},
-            "expect": 88,
-        },
-    ]
-    wrong = [(step, said) for step in steps if (said := case.run(step)) is not None]
-    assert wrong == []
 
 
 def test_a_sealed_stream_is_not_truncated() -> None:

@@ -17,7 +17,6 @@ from accel.history.rules.epochs import EpochRecord, HistoryChunk
 from accel.history.rules.segments import NO_SEGMENTS, Segments
 from accel.history.rules.states import first_epoch
 from accel.history.rules.values import IdMap
-from tests.accel.history.rules.interpreter import Interpreter
 from tests.accel.history.rules.streams import Stream, streams, whole
 from tests.accel.history.rules.world import World
 
@@ -36,17 +35,6 @@ def test_a_walk_gives_each_epoch_as_it_was_recorded(given_stream: tuple[Stream, 
     assert sorted(found) == sorted({each.id for record in records[low : high + 1] for each in record.segments})
 
 
-@EXAMPLES
-@given(streams())
-def test_successors_are_what_overlaps_in_the_epoch_that_sealed_a_segment(given_stream: tuple[Stream, Random]) -> None:
-    stream, _ = given_stream
-    reader = stream.reader()
-    for each in reader.known:
-        following, before = reader.around(each)
-        expected = {x.id: sorted(y.id for y in before if y.overlaps(x)) for x in following}
-        assert stream.world.successors(each) == expected
-
-
 def test_predecessors_are_the_same_relation_seen_from_the_other_side() -> None:
     world = World()
     world.initialize(2, 1000, min_segments=1)
@@ -58,18 +46,6 @@ def test_predecessors_are_the_same_relation_seen_from_the_other_side() -> None:
     assert epochs.predecessors(0, world.epoch(0), None) == {}
     with pytest.raises(NotInHistory):
         epochs.predecessors(9, world.epoch(0), None)
-
-
-def test_history_at_time_multi_chunk() -> None:
-    """Each epoch comes once, and none is missing, wherever chunks begin and end."""
-    for chunk_size in (1, 2, 3, 4):
-        case = Interpreter({"chunk_size": chunk_size})
-        case.world.initialize(1, 1000)
-        for step in range(1, 8):
-            case.world.scale(whole(case.world.current, 1, 1000 + step), {})
-        for low in range(8):
-            for high in range(low, 8):
-                assert case.ask_fetch_epochs({"from": low, "to": high}) == list(range(low, high + 1))
 
 
 def test_a_walk_beyond_what_is_recorded_is_refused() -> None:
