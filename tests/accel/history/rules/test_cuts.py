@@ -11,23 +11,18 @@ from accel.errors import InvalidArgument, NotInHistory
 from accel.history.rules import cuts
 from accel.history.rules.cuts import CutOrder
 from accel.history.rules.retention import TruncationRecord, segments_at
-from accel.history.rules.scaling import ScaleRequest
-from accel.history.rules.segments import split_range
-from accel.history.rules.values import make_id, parse_segment
+from accel.history.rules.values import make_id
 from tests.accel.history.rules import naive
-from tests.accel.history.rules.interpreter import by_id
-from tests.accel.history.rules.streams import Stream, streams
-from tests.accel.history.rules.world import World
+from tests.accel.history.rules.streams import Stream, by_id, new, replacing, streams
 
 EXAMPLES = settings(max_examples=60, deadline=None)
 STATES_MAX = 300
 
 
-def halves_then_merged() -> World:
-    world = World()
-    world.initialize(2, 1000, min_segments=1)
-    world.scale(ScaleRequest((0, 1), split_range(0.0, 1.0, 1), 1001), {0: 10, 1: 20})
-    return world
+def halves_then_merged() -> Stream:
+    stream = new(2)
+    stream.scale(replacing(["0@0", "1@0"], 0.0, 1.0))
+    return stream
 
 
 @EXAMPLES
@@ -36,7 +31,7 @@ def test_a_reader_is_always_at_a_valid_cut(given_stream: tuple[Stream, Random]) 
     stream, random = given_stream
     reader = stream.reader()
     for _ in range(4):
-        assert stream.world.is_valid(reader.offsets)
+        assert stream.is_valid(reader.offsets)
         assert naive.is_valid(stream.records, reader.offsets)
         stream.advance(reader, random)
 
@@ -54,7 +49,7 @@ def test_validity_is_what_looking_at_each_key_gives(given_stream: tuple[Stream, 
             del cut[random.choice(sorted(cut))]
         if random.random() < 0.7:
             cut[random.choice(known)] = random.choice([-1, 0, 5])
-        assert stream.world.is_valid(cut) == naive.is_valid(stream.records, cut), cut
+        assert stream.is_valid(cut) == naive.is_valid(stream.records, cut), cut
 
 
 @EXAMPLES
@@ -76,7 +71,7 @@ def test_a_cut_is_valid_if_and_only_if_a_reader_can_be_at_it(given_stream: tuple
             cut = {other: offset for other, offset in cut.items() if other not in overlapped}
             cut[each] = random.choice([-1, 0, 5])
         is_possible = naive.is_possible(records, cut, states or ())
-        if stream.world.is_valid(cut):
+        if stream.is_valid(cut):
             assert is_possible, cut
         elif not naive.has_idle(records, cut):
             assert not is_possible, cut
@@ -91,7 +86,7 @@ def test_who_reads_on_is_never_before_and_never_beside_where_they_were(given_str
     for _ in range(3):
         before = dict(reader.offsets)
         stream.advance(reader, random)
-        start, end = stream.world.place(before), stream.world.place(reader.offsets)
+        start, end = stream.place(before), stream.place(reader.offsets)
         assert cuts.is_equal_or_after(end, start)
         assert cuts.compare(start, end) is (CutOrder.EQUAL_OR_AFTER if before == reader.offsets else CutOrder.BEFORE)
 
@@ -105,10 +100,10 @@ def test_cuts_without_future_segments_compare_as_the_documents_say(given_stream:
         one, other = (
             {each: random.randint(0, 3) for each in random.choice(records).segments.ids.tolist()} for _ in range(2)
         )
-        start, end = stream.world.place(one), stream.world.place(other)
+        start, end = stream.place(one), stream.place(other)
         assert dict(start.span.epochs) == naive.span(records, one)
         assert cuts.compare(start, end).value == naive.compare(records, one, other)
-        found = {each for part in stream.world.between(start, end) for each in part.ids.tolist()}
+        found = {each for part in stream.between(start, end) for each in part.ids.tolist()}
         assert found == naive.between(records, one, other)
 
 
@@ -121,22 +116,22 @@ def test_between_two_positions_lies_what_was_read_from_one_to_the_other(given_st
     finished, before, read = set(reader.finished), dict(reader.offsets), stream.read_by(reader)
     stream.advance(reader, random)
     stream.advance(reader, random)
-    start, end = stream.world.place(before), stream.world.place(reader.offsets)
-    found = [each for part in stream.world.between(start, end) for each in part.ids.tolist()]
+    start, end = stream.place(before), stream.place(reader.offsets)
+    found = [each for part in stream.between(start, end) for each in part.ids.tolist()]
     assert len(found) == len(set(found))
     assert set(found) == (reader.finished - finished) | set(before) | set(reader.offsets)
-    assert stream.world.size_between(before, reader.offsets) == stream.read_by(reader) - read
-    assert stream.world.size_between({}, reader.offsets) == stream.read_by(reader)
+    assert stream.size_between(before, reader.offsets) == stream.read_by(reader) - read
+    assert stream.size_between({}, reader.offsets) == stream.read_by(reader)
 
 
 def test_a_cut_equals_itself_even_while_a_segment_waits() -> None:
-    world = halves_then_merged()
+    stream = halves_then_merged()
     waiting = by_id({"0@0": 5, "2@1": -1})
-    assert world.is_valid(waiting)
-    assert cuts.compare(world.place(waiting), world.place(waiting)) is CutOrder.EQUAL_OR_AFTER
-    further = world.place(by_id({"0@0": 7, "2@1": -1}))
-    assert cuts.compare(world.place(waiting), further) is CutOrder.BEFORE
-    assert cuts.is_equal_or_after(further, world.place(waiting))
+    assert stream.is_valid(waiting)
+    assert cuts.compare(stream.place(waiting), stream.place(waiting)) is CutOrder.EQUAL_OR_AFTER
+    further = stream.place(by_id({"0@0": 7, "2@1": -1}))
+    assert cuts.compare(stream.place(waiting), further) is CutOrder.BEFORE
+    assert cuts.is_equal_or_after(further, stream.place(waiting))
 
 
 @pytest.mark.parametrize(
@@ -164,27 +159,17 @@ def test_stream_cut_validity(cut: dict[str, int], *, is_valid: bool) -> None:
 
 def test_a_gap_that_is_covered_in_part_makes_a_cut_invalid() -> None:
     """Pitfall D5: An uncovered first gap was once forgotten over a covered later one."""
-    world = World()
-    world.initialize(4, 1000, min_segments=1)
-    world.scale(ScaleRequest((2, 3), split_range(0.5, 1.0, 1), 1001), {})
-    assert not world.is_valid(by_id({"1@0": 3, "2@0": 3, "4@1": -1}))
-    assert not world.is_valid(by_id({"0@0": 3, "1@0": 3}))
-    assert world.is_valid(by_id({"0@0": 3, "1@0": 3, "2@0": 3, "4@1": -1}))
+    stream = new(4)
+    stream.scale(replacing(["2@0", "3@0"], 0.5, 1.0))
+    assert not stream.is_valid(by_id({"1@0": 3, "2@0": 3, "4@1": -1}))
+    assert not stream.is_valid(by_id({"0@0": 3, "1@0": 3}))
+    assert stream.is_valid(by_id({"0@0": 3, "1@0": 3, "2@0": 3, "4@1": -1}))
 
 
-def test_a_segment_that_counts_as_read_has_nothing_unread_before_it() -> None:
-    """The halves are merged and split again: the last quarter cannot be awaited while the first half is read."""
-    world = halves_then_merged()
-    world.scale(ScaleRequest((parse_segment("2@1"),), split_range(0.0, 1.0, 2), 1002), {})
-    assert not world.is_valid(by_id({"0@0": 5, "4@2": -1}))
-    assert world.is_valid(by_id({"0@0": 5, "2@1": -1}))
-    assert world.is_valid(by_id({"3@2": 5, "4@2": -1}))
-
-
-def merged_then_split() -> World:
-    world = halves_then_merged()
-    world.scale(ScaleRequest((parse_segment("2@1"),), split_range(0.0, 1.0, 2), 1002), {})
-    return world
+def merged_then_split() -> Stream:
+    stream = halves_then_merged()
+    stream.scale(replacing(["2@1"], 0.0, 1.0, 2))
+    return stream
 
 
 @pytest.mark.parametrize(
@@ -198,6 +183,9 @@ def merged_then_split() -> World:
         ({"1@0": 3, "2@1": -1, "3@2": -1}, True),
         ({"1@0": 3, "3@2": -1}, False),
         ({"2@1": 4, "3@2": 0}, False),
+        ({"0@0": 5, "4@2": -1}, False),  # the last quarter is not awaited while the first half is read
+        ({"0@0": 5, "2@1": -1}, True),
+        ({"3@2": 5, "4@2": -1}, True),
     ],
 )
 def test_no_reader_is_in_a_half_before_a_merge_and_in_a_half_after_it(cut: dict[str, int], *, is_valid: bool) -> None:
@@ -206,16 +194,16 @@ def test_no_reader_is_in_a_half_before_a_merge_and_in_a_half_after_it(cut: dict[
 
 
 def test_a_cut_that_no_reader_can_be_at_is_the_head_of_no_epoch_between_its_segments() -> None:
-    world = merged_then_split()
-    placed = world.place(by_id({"1@0": 0, "3@2": 2}))
+    stream = merged_then_split()
+    placed = stream.place(by_id({"1@0": 0, "3@2": 2}))
     head = TruncationRecord(cut=placed.cut, span=placed.span)
     with pytest.raises(InvalidArgument, match="that a reader can be at"):
-        segments_at(world.epoch(1), head)
+        segments_at(stream.epoch(1), head)
 
 
 def test_what_lies_between_cuts_in_the_wrong_order_is_refused() -> None:
-    world = halves_then_merged()
-    start, end = world.place(by_id({"2@1": 0})), world.place(by_id({"0@0": 1, "1@0": 1}))
+    stream = halves_then_merged()
+    start, end = stream.place(by_id({"2@1": 0})), stream.place(by_id({"0@0": 1, "1@0": 1}))
     with pytest.raises(InvalidArgument, match="at or after the start"):
         cuts.refuse_unordered(start, end)
     cuts.refuse_unordered(end, start)
@@ -228,11 +216,9 @@ def test_an_unknown_segment_is_named() -> None:
 
 
 def test_the_span_of_a_cut_is_the_highest_epoch_of_each_segment_below_its_newest() -> None:
-    world = World(chunk_size=2)
-    world.initialize(2, 1000, min_segments=1)
-    for step in range(4):
-        newest = max(world.current.segments, key=lambda each: each.key_start)
-        world.scale(ScaleRequest((newest.id,), split_range(0.5, 1.0, 1), 1001 + step), {})
-    assert dict(world.place(by_id({"0@0": 1, "3@2": 0})).span.epochs) == by_id({"0@0": 2, "3@2": 2})
-    assert dict(world.place(by_id({"0@0": 1, "1@0": 0})).span.epochs) == by_id({"0@0": 0, "1@0": 0})
-    assert dict(world.place(by_id({"1@0": 1, "5@4": 0})).span.epochs) == by_id({"1@0": 0, "5@4": 4})
+    stream = new(2, chunk_size=2)
+    for newest in ("1@0", "2@1", "3@2", "4@3"):
+        stream.scale(replacing([newest], 0.5, 1.0))
+    assert dict(stream.place(by_id({"0@0": 1, "3@2": 0})).span.epochs) == by_id({"0@0": 2, "3@2": 2})
+    assert dict(stream.place(by_id({"0@0": 1, "1@0": 0})).span.epochs) == by_id({"0@0": 0, "1@0": 0})
+    assert dict(stream.place(by_id({"1@0": 1, "5@4": 0})).span.epochs) == by_id({"1@0": 0, "5@4": 4})

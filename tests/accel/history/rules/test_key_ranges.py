@@ -25,7 +25,7 @@ from accel.history.rules.segments import (
     splits_and_merges,
 )
 from accel.history.rules.states import first_epoch
-from tests.accel.history.rules.world import World
+from tests.accel.history.rules.streams import new
 
 KEYS = st.integers(0, 12).map(lambda each: each / 12)
 RANGES = st.lists(st.tuples(KEYS, KEYS).filter(lambda each: each[0] < each[1]), max_size=6)
@@ -34,9 +34,7 @@ RANGES = st.lists(st.tuples(KEYS, KEYS).filter(lambda each: each[0] < each[1]), 
 def test_segment_count_49() -> None:
     """The rounded reciprocal times 49 is below 1; so the last end is set, not computed."""
     assert 49 * (1.0 / 49) < 1.0
-    world = World()
-    world.initialize(49, 1000)
-    assert world.is_valid(dict.fromkeys(range(49), 0))
+    assert new(49).is_valid(dict.fromkeys(range(49), 0))
     assert initial_ranges(49).ends[-1] == 1.0
 
 

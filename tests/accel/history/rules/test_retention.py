@@ -8,9 +8,7 @@ from hypothesis import given
 
 from accel.history.rules import retention
 from accel.history.rules.configuration import RetentionKind, RetentionPolicy
-from accel.history.rules.retention import RetentionEntry, RetentionSet, StreamCutRecord
-from accel.history.rules.values import IdMap
-from tests.accel.history.rules.world import World
+from accel.history.rules.retention import RetentionEntry, RetentionSet
 
 ENTRIES = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 9)), max_size=8, unique_by=lambda each: each[0])
 RECORDED = RetentionSet([0, 100, 200, 300], [0, 10, 20, 30])
@@ -63,12 +61,10 @@ def test_an_empty_set_finds_nothing() -> None:
 
 
 def test_the_last_cut_that_a_cut_is_not_before_is_its_reference() -> None:
-    world = World()
-    world.initialize(1, 1000)
-    for time_ms, offset in ((1, 5), (2, 7), (3, 7), (4, 9)):
-        world.add_retention(StreamCutRecord(time_ms, offset, IdMap([0], [offset])))
-    found = {offset: time_of(world.retention_before({0: offset})) for offset in (4, 5, 6, 7, 8, 9, 10)}
-    assert found == {4: None, 5: 1, 6: 1, 7: 3, 8: 3, 9: 4, 10: 4}
+    now = RetentionSet([1, 2, 3, 4], [5, 7, 7, 9])
+    for size, expected in ((4, None), (5, 1), (6, 1), (7, 3), (8, 3), (9, 4), (10, 4)):
+        found = retention.reference_before(now, lambda entry: entry.recorded_size <= size)  # noqa: B023 - at once
+        assert time_of(found) == expected
 
 
 @pytest.mark.parametrize(

@@ -3,40 +3,54 @@
 from __future__ import annotations
 
 from random import Random
+from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
 
 from accel.errors import IllegalState, InvalidArgument
 from accel.history.rules import retention
-from accel.history.rules.retention import NO_TRUNCATION
+from accel.history.rules.retention import NO_TRUNCATION, TruncationRecord
+from accel.history.rules.segments import Segments
 from accel.history.rules.states import StreamState
 from tests.accel.history.rules import naive
-from tests.accel.history.rules.interpreter import by_id
-from tests.accel.history.rules.streams import Stream, streams
-from tests.accel.history.rules.world import World
+from tests.accel.history.rules.streams import Stream, new, streams
 
 EXAMPLES = settings(max_examples=60, deadline=None)
+
+
+def begun(stream: Stream, now: TruncationRecord, cut: dict[int, int]) -> TruncationRecord:
+    """A truncation that has not deleted anything yet."""
+    wanted, before = stream.place(cut), retention.place_truncation(now)
+    retention.refuse_truncation(now, wanted, StreamState.ACTIVE, is_valid=stream.is_valid(cut))
+    count = sum(map(len, retention.ending_before(wanted, stream.between(before, wanted))))
+    return retention.with_truncation(now, wanted, count, stream.size_between(now.cut, cut), UUID(int=1))
+
+
+def completed(now: TruncationRecord) -> TruncationRecord:
+    done = retention.after_truncation(now)
+    assert done is not None
+    return done
 
 
 @EXAMPLES
 @given(streams())
 def test_all_that_was_read_is_deleted_and_nothing_else(given_stream: tuple[Stream, Random]) -> None:
     stream, random = given_stream
-    world, reader = stream.world, stream.reader()
+    reader, now = stream.reader(), NO_TRUNCATION
     for _ in range(3):
         stream.advance(reader, random)
-        world.start_truncation(reader.offsets)
-        before, gone = set(world.being_deleted()), set(world.deleted())
-        assert before | gone == reader.finished
-        assert not before & gone
-        assert (len(before), len(gone)) == (world.truncation.to_delete_count, world.truncation.deleted_count)
-        world.complete_truncation()
-        assert world.deleted() == reader.finished
-        assert world.truncation.deleted_count == len(reader.finished)
-        assert not world.being_deleted()
-        assert world.truncation.size_till == stream.read_by(reader)
-        assert retention.head(world.truncation, world.epoch(0)) == reader.offsets
+        running = begun(stream, now, reader.offsets)
+        assert retention.deleted_before(running) == retention.place_truncation(now)
+        assert running.to_delete_count == len(reader.finished) - now.deleted_count
+        now = completed(running)
+        gone = retention.deleted_before(now)
+        assert gone is not None
+        deleted = Segments.join(retention.ending_before(gone, stream.between(None, gone)))
+        assert set(deleted.ids.tolist()) == reader.finished
+        assert now.deleted_count == len(deleted) == len(reader.finished)
+        assert now.size_till == stream.read_by(reader)
+        assert retention.head(now, stream.epoch(0)) == reader.offsets
 
 
 @EXAMPLES
@@ -46,18 +60,9 @@ def test_older_epochs_are_seen_through_the_truncation(given_stream: tuple[Stream
     reader = stream.reader()
     stream.advance(reader, random)
     stream.advance(reader, random)
-    stream.world.start_truncation(reader.offsets)
-    now = stream.world.truncation
+    now = begun(stream, NO_TRUNCATION, reader.offsets)
     for record in stream.records:
         assert retention.segments_at(record, now) == naive.segments_at(stream.records, record.epoch, reader.offsets)
-
-
-def test_a_sealed_stream_is_not_truncated() -> None:
-    world = World()
-    world.initialize(1, 1000)
-    world.set_state(StreamState.SEALED)
-    with pytest.raises(IllegalState):
-        world.start_truncation(by_id({"0@0": 3}))
 
 
 def test_completing_twice_changes_nothing() -> None:
@@ -65,16 +70,16 @@ def test_completing_twice_changes_nothing() -> None:
 
 
 def test_a_cut_before_the_last_one_is_refused() -> None:
-    world = World()
-    world.initialize(1, 1000)
-    world.start_truncation({0: 7})
+    stream = new(1)
+    running = begun(stream, NO_TRUNCATION, {0: 7})
     with pytest.raises(InvalidArgument, match="under way"):
-        world.start_truncation({0: 8})
-    world.complete_truncation()
+        begun(stream, running, {0: 8})
+    done = completed(running)
     with pytest.raises(InvalidArgument, match="at or after"):
-        world.start_truncation({0: 6})
-    with pytest.raises(InvalidArgument, match="of this stream"):
-        world.start_truncation({0: 9, 7: 0})
-    with pytest.raises(InvalidArgument, match="covers all keys"):
-        world.start_truncation({})
-    world.start_truncation({0: 7})
+        begun(stream, done, {0: 6})
+    begun(stream, done, {0: 7})
+    placed = stream.place({0: 8})
+    with pytest.raises(InvalidArgument, match="that a reader can be at"):
+        retention.refuse_truncation(done, placed, StreamState.ACTIVE, is_valid=False)
+    with pytest.raises(IllegalState):
+        retention.refuse_truncation(done, placed, StreamState.SEALED, is_valid=True)

@@ -17,8 +17,7 @@ from accel.history.rules.epochs import EpochRecord, HistoryChunk
 from accel.history.rules.segments import NO_SEGMENTS, Segments
 from accel.history.rules.states import first_epoch
 from accel.history.rules.values import IdMap
-from tests.accel.history.rules.streams import Stream, streams, whole
-from tests.accel.history.rules.world import World
+from tests.accel.history.rules.streams import Stream, new, streams, whole
 
 EXAMPLES = settings(max_examples=60, deadline=None)
 
@@ -30,50 +29,40 @@ def test_a_walk_gives_each_epoch_as_it_was_recorded(given_stream: tuple[Stream, 
     records = stream.records
     low = random.randrange(len(records))
     high = random.randrange(low, len(records))
-    assert list(stream.world.walk(low, high)) == records[low : high + 1]
-    found = [each for part in stream.world.segments_of(low, high) for each in part.ids.tolist()]
+    assert list(stream.walk(low, high)) == records[low : high + 1]
+    found = [each for part in stream.segments_of(low, high) for each in part.ids.tolist()]
     assert sorted(found) == sorted({each.id for record in records[low : high + 1] for each in record.segments})
 
 
 def test_predecessors_are_the_same_relation_seen_from_the_other_side() -> None:
-    world = World()
-    world.initialize(2, 1000, min_segments=1)
-    world.scale(whole(world.current, 3, 1001), {})
-    assert epochs.predecessors(3 | 1 << 32, world.epoch(1), world.epoch(0)) == {
+    stream = new(2)
+    stream.scale(whole(stream.current, 3, 1001))
+    assert epochs.predecessors(3 | 1 << 32, stream.current, stream.epoch(0)) == {
         0: [2 | 1 << 32, 3 | 1 << 32],
         1: [3 | 1 << 32, 4 | 1 << 32],
     }
-    assert epochs.predecessors(0, world.epoch(0), None) == {}
+    assert epochs.predecessors(0, stream.epoch(0), None) == {}
     with pytest.raises(NotInHistory):
-        epochs.predecessors(9, world.epoch(0), None)
+        epochs.predecessors(9, stream.epoch(0), None)
 
 
-def test_a_walk_beyond_what_is_recorded_is_refused() -> None:
-    world = World()
-    world.initialize(1, 1000)
-    with pytest.raises(NotInHistory, match="up to epoch 3"):
-        list(world.walk(0, 3))
-
-
-def test_epochs_that_are_left_out_are_noticed() -> None:
-    world = World(chunk_size=1)
-    world.initialize(1, 1000)
+def test_a_walk_beyond_what_is_recorded_is_refused_and_a_gap_in_it_is_noticed() -> None:
+    stream = new(1, chunk_size=1)
     for step in range(1, 4):
-        world.scale(whole(world.current, 1, 1000 + step), {})
-    del world.tables["chunks"][2]
+        stream.scale(whole(stream.current, 1, 1000 + step))
+    with pytest.raises(NotInHistory, match="up to epoch 5"):
+        list(stream.walk(0, 5))
+    chunks = [each for each in stream.chunks(0, 3) if each.first_epoch != 2]
     with pytest.raises(NotInHistory, match="in epoch 2"):
-        list(world.walk(0, 3))
+        list(epochs.replay(stream.epoch(0), chunks, stream.epoch, 3))
 
 
 def test_epoch_counts() -> None:
-    world = World()
-    world.initialize(2, 1000, min_segments=1)
-    world.scale(whole(world.current, 3, 1001), {})
-    world.scale(whole(world.current, 1, 1002), {})
-    world.scale(whole(world.current, 4, 1003), {})
-    found = [(world.epoch(number).splits, world.epoch(number).merges) for number in range(4)]
-    assert found == [(0, 0), (2, 1), (2, 2), (3, 2)]
-    assert [(each.splits, each.merges) for each in epochs.summaries(world.walk(1, 3))] == [(0, 0), (0, 1), (1, 0)]
+    stream = new(2)
+    for count in (3, 1, 4):
+        stream.scale(whole(stream.current, count, 1001))
+    assert [(each.splits, each.merges) for each in stream.records] == [(0, 0), (2, 1), (2, 2), (3, 2)]
+    assert [(each.splits, each.merges) for each in epochs.summaries(stream.walk(1, 3))] == [(0, 0), (0, 1), (1, 0)]
 
 
 def test_walking_ten_thousand_epochs_holds_one_chunk_and_one_epoch() -> None:

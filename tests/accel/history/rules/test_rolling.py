@@ -1,16 +1,12 @@
-"""Whoever takes a workflow up after a crash comes to where an undisturbed one does, whatever their clock says."""
+"""Commits that roll: two epochs repeat older segments under new ids, whatever the clock of whoever writes them says."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pytest
 
 from accel.errors import IllegalState
 from accel.history.rules import transactions
-from accel.history.rules.epochs import EpochRecord, delta_of, record_of
-from accel.history.rules.scaling import ScaleRequest
-from accel.history.rules.segments import split_range
+from accel.history.rules.epochs import delta_of, record_of
 from accel.history.rules.states import first_epoch
 from accel.history.rules.transactions import (
     CommittingTransactions,
@@ -20,25 +16,14 @@ from accel.history.rules.transactions import (
     with_rolling,
 )
 from accel.history.rules.values import EPOCH_MAX, make_transaction_id
-from tests.accel.history.rules.interpreter import Interpreter
-from tests.accel.history.rules.world import World
-
-SCALE = {"seal": ["1@0"], "ranges": [[0.5, 0.75], [0.75, 1.0]], "time": 1001, "sizes": {"1@0": 7}}
+from tests.accel.history.rules.streams import Stream, new, whole
 
 
-def swept(chunk_size: int, sweep: dict[str, Any]) -> Interpreter:
-    case = Interpreter({"chunk_size": chunk_size, "shard_size": 2})
-    steps: list[dict[str, Any]] = [
-        {"op": "create", "args": {"segments": 2, "time": 1000, "min_segments": 1}},
-        {"op": "txn_create", "args": {"id": "a"}},
-        {"op": "txn_create", "args": {"id": "b"}},
-        {"op": "txn_seal", "args": {"id": "b", "commit": True}},
-        {"op": "txn_seal", "args": {"id": "a", "commit": True}},
-        {"op": "scale", "args": {**SCALE, "seal": ["0@0"], "ranges": [[0.0, 0.5]]}},
-        {"op": "crash_sweep", "args": sweep, "expect": "same_final_state"},
-    ]
-    assert [said for step in steps if (said := case.run(step)) is not None] == []
-    return case
+def scaled() -> Stream:
+    """Halves, replaced by thirds."""
+    stream = new(2)
+    stream.scale(whole(stream.current, 3, 1001))
+    return stream
 
 
 def test_times_of_a_roll_follow_from_the_epoch_that_was_read_back() -> None:
@@ -53,17 +38,14 @@ def test_times_of_a_roll_follow_from_the_epoch_that_was_read_back() -> None:
 
 
 def test_duplicates_have_the_old_numbers_and_ranges_under_ids_of_their_own() -> None:
-    world = World()
-    world.initialize(2, 1000, min_segments=1)
-    world.scale(ScaleRequest((0, 1), split_range(0.0, 1.0, 3), 1001), {})
-    old, active = world.epoch(0), world.current
+    old, active = scaled().records
     again = repeat_transaction_epoch(active, old, 1500)
     assert [(str(each), each.key_start, each.key_end) for each in again.segments] == [
         ("0@2", 0.0, 0.5),
         ("1@2", 0.5, 1.0),
     ]
     assert (again.reference_epoch, again.creation_time_ms) == (0, 1500)
-    both: list[EpochRecord] = [active, repeat_active_epoch(active, again)]
+    both = [active, repeat_active_epoch(active, again)]
     assert both[1].reference_epoch == 1
     assert both[0].segments.ranges == both[1].segments.ranges
     assert (again.splits, again.merges) == (active.splits + 1, active.merges + 2)
@@ -72,18 +54,15 @@ def test_duplicates_have_the_old_numbers_and_ranges_under_ids_of_their_own() -> 
 
 
 def test_the_record_of_an_epoch_follows_from_what_changed_in_it() -> None:
-    world = World()
-    world.initialize(2, 1000, min_segments=1)
-    world.scale(ScaleRequest((0, 1), split_range(0.0, 1.0, 3), 1001), {})
-    first, scaled = world.epoch(0), world.current
-    rolled = repeat_transaction_epoch(scaled, first, 1500)
-    for record, before, reference in ((first, None, None), (scaled, first, None), (rolled, scaled, first)):
+    first, second = scaled().records
+    rolled = repeat_transaction_epoch(second, first, 1500)
+    for record, before, reference in ((first, None, None), (second, first, None), (rolled, second, first)):
         assert record_of(delta_of(record, before), before, reference) == record
-    for wrong in (None, scaled):
+    for wrong in (None, second):
         with pytest.raises(ValueError, match="expected epoch 0"):
-            record_of(delta_of(rolled, scaled), scaled, wrong)
+            record_of(delta_of(rolled, second), second, wrong)
     with pytest.raises(ValueError, match="expected the epoch before 2"):
-        record_of(delta_of(rolled, scaled), first, first)
+        record_of(delta_of(rolled, second), first, first)
 
 
 def test_a_commit_rolls_from_one_epoch_only() -> None:
