@@ -68,7 +68,6 @@ class Checked(Generic[State]):
 
     @property
     def is_linearizable(self) -> bool:
-        """Whether there is an order of all operations that ended."""
         return self.obstacle is None
 
 
@@ -137,15 +136,10 @@ class _Search(Generic[State]):
 def check(
     model: Model[State], operations: Sequence[Operation], *, configurations_max: int = CONFIGURATIONS_MAX
 ) -> Checked[State]:
-    """Whether a history of one object is linearizable.
-
-    Args:
-        model: of the object.
-        operations: in any order.
-        configurations_max: how many are looked at.
+    """Whether a history of one object is linearizable; its operations come in any order.
 
     Raises:
-        TooManyConfigurationsError: that many did not suffice.
+        TooManyConfigurationsError: the search was given up.
     """
     places = sorted(range(len(operations)), key=lambda at: operations[at].began_seconds)
     calls = [operations[at] for at in places]

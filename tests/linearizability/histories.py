@@ -30,18 +30,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation on one object.
-
-    Args:
-        key: of the object.
-        what: it is.
-        asked: its arguments.
-        began_seconds: before this it had no effect.
-        ended_seconds: after this neither; infinite if it is not known how it ended.
-        outcome: how it ended.
-        found: what it returned.
-        process: who asked for it.
-    """
+    """One operation on the object with a key: it had an effect between its begin and its end, if it had one."""
 
     key: str
     what: str
@@ -54,7 +43,6 @@ class Operation:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it is known how it ended."""
         return self.outcome is not Outcome.UNKNOWN
 
     def __str__(self) -> str:
@@ -66,12 +54,7 @@ class Operation:
 
 
 class Recorder:
-    """Writes down what one process does. Threads: any; each line is one write.
-
-    Args:
-        path: of a file that this process alone writes.
-        timer: the machine's monotonic clock.
-    """
+    """Writes down what one process does, in a file of its own. Threads: any; each line is one write."""
 
     def __init__(self, path: Path, timer: Callable[[], float]) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -79,25 +62,16 @@ class Recorder:
         self._numbers = count()
 
     def begin(self, key: str, what: str, *asked: object, since_seconds: float | None = None) -> int:
-        """An operation is about to begin; gives its number.
-
-        Args:
-            key: of the object.
-            what: it does.
-            asked: its arguments.
-            since_seconds: what it sees may be as old as this; None = it is asked for now.
-        """
+        """An operation is about to begin; gives its number. What it sees may be as old as `since_seconds`."""
         number = next(self._numbers)
         began = self._timer() if since_seconds is None else since_seconds
         self._write({"number": number, "at": began, "key": key, "what": what, "asked": asked})
         return number
 
     def end(self, number: int, outcome: Outcome, *found: object) -> None:
-        """It has ended."""
         self._write({"number": number, "at": self._timer(), "outcome": outcome, "found": found})
 
     def count(self, what: str) -> None:
-        """Something happened that is not an operation."""
         self._write({"count": what})
 
     def _write(self, line: dict[str, object]) -> None:
@@ -106,12 +80,7 @@ class Recorder:
 
 @dataclass(slots=True)
 class History:
-    """What all processes of a run wrote down.
-
-    Args:
-        operations: in no order.
-        counts: of what else happened.
-    """
+    """What all processes of a run wrote down: operations, in no order, and counts of what else happened."""
 
     operations: list[Operation] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
@@ -120,10 +89,6 @@ class History:
         """Take in the file of one process. Its last line may be cut off."""
         lines = path.read_bytes().split(b"\n")[:-1]
         self.operations += _joined(path.stem, map(json.loads, lines), self.counts)
-
-    def of(self, key: str) -> list[Operation]:
-        """The operations on one object."""
-        return [each for each in self.operations if each.key == key]
 
 
 def _joined(process: str, lines: Iterable[dict[str, Any]], counts: Counter[str]) -> Iterator[Operation]:

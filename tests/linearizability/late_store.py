@@ -41,21 +41,10 @@ _INJECTED = re.compile(r"injected fault (\w+)")
 
 
 class LateStore(DecoratedStore):
-    """See the module. Threads: any.
-
-    Args:
-        store: the real one.
-        random: decides about everything.
-        sleep: waits for a number of seconds.
-        note: called with the name of each fault.
-    """
+    """See the module. Threads: any. Each fault is noted by its name."""
 
     def __init__(
-        self,
-        store: ObjectStore,
-        random: Random,
-        sleep: Callable[[float], object],
-        note: Callable[[str], object],
+        self, store: ObjectStore, random: Random, sleep: Callable[[float], object], note: Callable[[str], object]
     ) -> None:
         super().__init__(FaultStore(store, rng=Random(random.random()), probabilities=FAULTS))
         self._random, self._sleep, self._note = random, sleep, note

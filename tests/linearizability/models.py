@@ -35,7 +35,6 @@ class VersionedKey:
     initial: KeyState = (0, None)
 
     def step(self, state: KeyState, operation: Operation) -> KeyState | None:
-        """See `Model`."""
         sequence, value = state
         if operation.what == READ:
             return state if operation.found == (() if value is None else state) else None
@@ -48,7 +47,6 @@ class VersionedKey:
         return sequence + 1, None if operation.what == DELETE else operation.asked[-1]
 
     def is_over(self, state: KeyState, operation: Operation) -> bool:
-        """See `Model`. Sequence numbers never fall."""
         return operation.what == READ or (operation.what != CREATE and state[0] > operation.asked[0])
 
     @staticmethod
@@ -75,7 +73,6 @@ class StreamEnd:
     initial: EndState = (0, "")
 
     def step(self, state: EndState, operation: Operation) -> EndState | None:
-        """See `Model`."""
         if operation.what == APPEND:
             start, end, label = operation.asked
             return (end, label) if state[0] == start else None
@@ -84,7 +81,6 @@ class StreamEnd:
         return state if state == operation.found[:2] else None
 
     def is_over(self, state: EndState, operation: Operation) -> bool:
-        """See `Model`. Streams never become shorter."""
         return operation.what == READ or state[0] > operation.asked[0]
 
 
@@ -95,14 +91,12 @@ class StreamStart:
     initial: int = 0
 
     def step(self, state: int, operation: Operation) -> int | None:
-        """See `Model`."""
         if operation.what == TRIM:
             trimmed_to: int = operation.asked[0]
             return max(state, trimmed_to)
         return state if operation.found == (state,) else None
 
     def is_over(self, state: int, operation: Operation) -> bool:
-        """See `Model`."""
         return operation.what == READ or operation.asked[0] <= state
 
 

@@ -17,13 +17,7 @@ from loaders.versions import Version
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """A mistake.
-
-    Args:
-        what: it is.
-        roles: of processes that can show it: one of `tests.linearizability.process.ROLES`.
-        plant: returns a context in which the code has the mistake.
-    """
+    """A mistake, the roles of the processes that can show it, and a context in which the code has it."""
 
     what: str
     roles: str
@@ -36,8 +30,6 @@ def _without_condition(self: ConditionalWriter, store_key: str, body: bytes, bas
 
 
 _look = Table.look
-
-
 _found: dict[tuple[str, str], Stored] = {}
 
 
@@ -55,9 +47,7 @@ def _nothing(*_: object, **__: object) -> None:
 DEFECTS: dict[str, Planted] = {
     "": Planted("none", "all"),
     "etag-ignored": Planted(
-        "a table overwrites any value",
-        "tables",
-        lambda: patch.object(ConditionalWriter, "send", _without_condition),
+        "a table overwrites any value", "tables", lambda: patch.object(ConditionalWriter, "send", _without_condition)
     ),
     "stale-reads": Planted(
         "a read returns the value that was read first, without asking the store whether it changed",

@@ -80,16 +80,7 @@ ROLES: dict[str, dict[str, float]] = {
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """The parameters of a process.
-
-    Args:
-        folder: where it writes its history, and the file that ends it is looked for.
-        name: of the process.
-        seed: decides what it does.
-        endpoint_url, bucket, etag_quotes: the server.
-        roles: one of `ROLES`.
-        planted: the mistakes that it makes.
-    """
+    """The parameters of a process; in its folder it writes its history, and looks for the file that ends it."""
 
     folder: str
     name: str
@@ -101,54 +92,45 @@ class Orders:
     planted: str = ""
 
     def text(self) -> str:
-        """For a command line."""
         return json.dumps(asdict(self))
 
     def store(self) -> ObjectStore:
-        """The bucket, as it is."""
         settings = StoreSettings(endpoint_url=self.endpoint_url, etag_quotes=self.etag_quotes, attempts=2)
         return S3Store(self.bucket, settings)
 
     def tables(self, store: ObjectStore) -> Tables:
-        """Those of the registers, and of the catalog."""
-        return Tables(
-            store,
-            nonce=SYSTEM.nonce,
-            sleep=SYSTEM.sleep,
-            jitter=SYSTEM.jitter,
-            if_match_quotes=self.etag_quotes,
-        )
+        quotes = self.etag_quotes
+        return Tables(store, nonce=SYSTEM.nonce, sleep=SYSTEM.sleep, jitter=SYSTEM.jitter, if_match_quotes=quotes)
 
 
 class Registers:
     """Changes keys of a table on condition, by what it saw there, which may be old."""
 
-    def __init__(self, tables: list[Table], random: Random, recorder: Recorder, name: str) -> None:
-        self._tables, self._random, self._recorder, self._name = tables, random, recorder, name
+    def __init__(self, table: Table, random: Random, recorder: Recorder, name: str) -> None:
+        self._table, self._random, self._recorder, self._name = table, random, recorder, name
         self._seen: dict[str, Entry] = {}
         self._numbers = iter(range(1 << 30))
 
     def act(self) -> None:
-        """Some operations on one key."""
-        key, table = self._random.choice(KEYS), self._random.choice(self._tables)
+        key = self._random.choice(KEYS)
         for _ in range(self._random.randrange(1, 6)):
             chance, seen = self._random.random(), self._seen.get(key)
             if seen is None or chance < 0.5:
-                self._read(table, key)
+                self._read(key)
                 if key not in self._seen:
-                    self._create(table, key)
+                    self._create(key)
             elif chance < 0.9:
-                self._update(table, key, seen)
+                self._update(key, seen)
             else:
-                self._delete(table, key, seen)
+                self._delete(key, seen)
 
     def _value(self) -> str:
         return f"{self._name}-{next(self._numbers)}"
 
-    def _read(self, table: Table, key: str) -> None:
+    def _read(self, key: str) -> None:
         number = self._recorder.begin(f"key:{key}", READ)
         with self._recorded(number):
-            entry = raw_key(table, key).read()
+            entry = raw_key(self._table, key).read()
             self._seen.pop(key, None)
             if entry is None:
                 self._recorder.end(number, Outcome.DONE)
@@ -156,28 +138,28 @@ class Registers:
             self._seen[key] = entry
             self._recorder.end(number, Outcome.DONE, entry.version.sequence, entry.value.decode())
 
-    def _create(self, table: Table, key: str) -> None:
+    def _create(self, key: str) -> None:
         value = self._value()
         number = self._recorder.begin(f"key:{key}", CREATE, value)
         with self._recorded(number):
-            created = raw_key(table, key).create(value.encode())
+            created = raw_key(self._table, key).create(value.encode())
             self._recorder.end(number, Outcome.DONE, created.version.sequence)
 
-    def _update(self, table: Table, key: str, seen: Entry) -> None:
+    def _update(self, key: str, seen: Entry) -> None:
         value = self._value()
         number = self._recorder.begin(f"key:{key}", UPDATE, seen.version.sequence, seen.value.decode(), value)
         self._seen.pop(key)
         with self._recorded(number):
-            written = raw_key(table, key).write(value.encode(), seen)
+            written = raw_key(self._table, key).write(value.encode(), seen)
             self._recorder.end(number, Outcome.DONE, written.version.sequence)
             if written.version.etag:
                 self._seen[key] = written
 
-    def _delete(self, table: Table, key: str, seen: Entry) -> None:
+    def _delete(self, key: str, seen: Entry) -> None:
         number = self._recorder.begin(f"key:{key}", DELETE, seen.version.sequence, seen.value.decode())
         self._seen.pop(key)
         with self._recorded(number):
-            raw_key(table, key).delete(seen)
+            raw_key(self._table, key).delete(seen)
             self._recorder.end(number, Outcome.DONE)
 
     @contextmanager
@@ -198,14 +180,7 @@ class Registers:
 
 
 class Broker:
-    """What is done with the catalog.
-
-    Args:
-        store: with the faults of this process.
-        random: decides.
-        recorder: of this process.
-        name: of this process.
-    """
+    """What is done with the catalog, over a store with the faults of this process."""
 
     def __init__(self, store: ObjectStore, random: Random, recorder: Recorder, name: str) -> None:
         self._store, self._random, self._recorder, self._name = store, random, recorder, name
@@ -286,7 +261,6 @@ class Broker:
             self._recorder.count("trims")
 
     def compact(self) -> None:
-        """Merge the objects of all nodes."""
         settings = CompactionSettings(
             max_objects_per_node=self._random.randrange(2, 6),
             min_age_seconds=0,
@@ -299,7 +273,6 @@ class Broker:
             self._recorder.count(f"compaction: {result.status}")
 
     def collect(self) -> None:
-        """Collect objects that no list has."""
         plan = plan_collection(self._catalog)
         report = collect(self._catalog, plan)
         for _ in report.deleted:
@@ -324,7 +297,6 @@ class Broker:
         self._read_all(*self._old)
 
     def close(self) -> None:
-        """Let go the reader with old images."""
         if self._old is not None:
             self._old[1].close()
             self._old = None
@@ -374,11 +346,10 @@ def _batch(stream_id: int, start: int, end: int, label: str) -> RecordBatch:
 
 
 def live(orders: Orders) -> None:
-    """Until the file is there."""
     random, folder = Random(orders.seed), Path(orders.folder)
     recorder = Recorder(folder / f"{orders.name}.log", SYSTEM.timer)
     store = LateStore(orders.store(), Random(random.random()), SYSTEM.sleep, recorder.count)
-    registers = Registers([orders.tables(store).table(TABLE)], random, recorder, orders.name)
+    registers = Registers(orders.tables(store).table(TABLE), random, recorder, orders.name)
     broker = _patient(lambda: Broker(store, random, recorder, orders.name))
     acts: Mapping[str, Callable[[], None]] = {
         "table": registers.act,
@@ -414,7 +385,6 @@ def _patient(make: Callable[[], Broker]) -> Broker:
 
 
 def main(text: str) -> None:
-    """See the module."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the supervisor's
     writer_module.IDS_AHEAD, writer_module.STREAM_OBJECTS_IN_LIST_MAX = 2, 3  # in this process alone
     orders = Orders(**json.loads(text))

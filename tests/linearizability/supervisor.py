@@ -41,12 +41,7 @@ Span = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What a run was about.
-
-    Args:
-        counts: of what happened.
-        problems: what was wrong.
-    """
+    """What happened in a run, and what was wrong."""
 
     counts: Counter[str]
     problems: list[str]
@@ -66,11 +61,7 @@ class _Place:
 
 
 class Supervisor:
-    """Of one run.
-
-    Args:
-        orders: the parameters of all processes; each gets a name of its own.
-    """
+    """Of one run; of the parameters of all processes each gets a name of its own."""
 
     def __init__(self, orders: Orders) -> None:
         self._orders = orders
