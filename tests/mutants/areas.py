@@ -87,9 +87,7 @@ AREAS: Final = (
             "tests/accel/history/rules",
             "tests/accel/history/records",
             *_tests("range_index", "epoch_times"),
-            *_tests(
-                "accel/history/store", "scales writes hostless streams retention_runs retention calls stateful model"
-            ),
+            *_tests("accel/history/store", "scales writes hostless streams retention_runs retention calls stateful"),
             *_tests("accel/history/store", "ownership transactions pitfalls edges conformance"),
         ],
     ),
@@ -100,9 +98,9 @@ AREAS: Final = (
             "tests/accel/repair",
             *_tests(
                 "accel/history/store",
-                "scales advice writes hostless shape streams retention_runs retention calls stateful model ownership "
+                "scales advice writes hostless shape streams retention_runs retention calls stateful ownership "
                 "preemptions transactions pitfalls records_kept orphaned_tables edges interleavings "
-                "conformance faults cut_purging names crashes races",
+                "conformance cut_purging names crashes races",
             ),
         ],
     ),

@@ -22,6 +22,9 @@ MISSING = ids("7@0")[0]
 
 ASKED: dict[str, tuple[Ask, Sought]] = {
     "a scope": (lambda bench: list(bench.streams().streams("none")), Sought.SCOPE),
+    "a scope to list page by page": (lambda bench: bench.streams().list_streams("none"), Sought.SCOPE),
+    "a scope to run retention in": (lambda bench: bench.streams().run_retention("none"), Sought.SCOPE),
+    "a scope to recover": (lambda bench: bench.streams().recover("none"), Sought.SCOPE),
     "a scope to create in": (lambda bench: bench.streams().create_stream("none", STREAM), Sought.SCOPE),
     "a stream": (lambda bench: bench.streams().stream(SCOPE, "none"), Sought.STREAM),
     "an epoch": (lambda bench: bench.stream().epochs.epoch(9), Sought.EPOCH),

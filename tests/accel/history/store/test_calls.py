@@ -170,13 +170,3 @@ def test_a_scale_takes_28_calls_and_one_for_each_sealed_and_each_created_segment
 def test_each_further_segment_of_a_scale_costs_the_same() -> None:
     assert scale_calls(31, 1) - scale_calls(1, 1) == 30
     assert scale_calls(1, 31) - scale_calls(1, 1) == 30
-
-
-def test_a_read_after_a_write_by_another_client_sees_it() -> None:
-    bench = Bench()
-    stream = bench.create()
-    assert stream.current_epoch().epoch == 0
-    assert stream.cuts.segments_between({}, {}).tolist() == ids("0@0", "1@0")
-    bench.scale_once()
-    assert stream.current_epoch().epoch == 1
-    assert stream.cuts.segments_between({}, {}).tolist() == ids("0@0", "1@0", "2@1")

@@ -47,10 +47,12 @@ NO_TIMES: Final = (*NO_INTEGERS, -1, TIME_MS_END, 2**62, 1_700_000_000_000_000, 
 NO_COUNTS: Final = (*NO_INTEGERS, 0, -1)
 NO_IDS: Final = (*NO_INTEGERS, -1, 2**31)
 NO_TEXTS: Final = (5, b"name", None, "x" * 1001, "\ud800", ["name"])
-NO_NAMES: Final = (5, b"name", None, "", "a/b", "\ud800", "größe")
+NO_NAMES: Final = (5, b"name", None, "", ".", "a/b", "_system", "a" * 201, "\ud800", "größe")
+NO_SEGMENTS: Final = ("", "0", "0@", "3.#epoch.5", "x@1", "0@x", "0@99999999999")
 NO_CUTS: Final = (
     *({ids("0@0")[0]: each, ids("1@0")[0]: 0} for each in NO_INTEGERS),
-    *({each: 0, ids("1@0")[0]: 0} for each in (*NO_INTEGERS[:4], "0@x", -1, 2**31)),
+    *({each: 0, ids("1@0")[0]: 0} for each in (*NO_INTEGERS[:4], *NO_SEGMENTS, -1, 2**31)),
+    {0: 1, "0@0": 2},
     [0, 1],
     5,
 )
@@ -69,16 +71,16 @@ OnStream = Callable[[Stream, Any], object]
 OnStore = Callable[[StreamStore, Any], object]
 
 STREAM_EDGES: dict[str, tuple[tuple[object, ...], OnStream]] = {
-    "segment_streams": ((*NO_IDS, "0@x"), lambda stream, bad: stream.segment_streams([bad])),
-    "split": ((*NO_IDS, "0@x"), lambda stream, bad: stream.split(bad)),
+    "segment_streams": ((*NO_IDS, *NO_SEGMENTS), lambda stream, bad: stream.segment_streams([bad])),
+    "split": ((*NO_IDS, *NO_SEGMENTS), lambda stream, bad: stream.split(bad)),
     "split, parts": ((*NO_COUNTS, 1), lambda stream, bad: stream.split("0@0", bad)),
     "split, time": (NO_TIMES, lambda stream, bad: stream.split("0@0", 2, bad)),
-    "merge": ((*NO_IDS, "0@x"), lambda stream, bad: stream.merge(bad, "1@0")),
+    "merge": ((*NO_IDS, *NO_SEGMENTS), lambda stream, bad: stream.merge(bad, "1@0")),
     "merge, time": (NO_TIMES, lambda stream, bad: stream.merge("0@0", "1@0", time_ms=bad)),
-    "request_split": ((*NO_IDS, "0@x"), lambda stream, bad: stream.request_split(bad)),
+    "request_split": ((*NO_IDS, *NO_SEGMENTS), lambda stream, bad: stream.request_split(bad)),
     "request_split, parts": ((*NO_COUNTS, 1), lambda stream, bad: stream.request_split("0@0", bad)),
     "request_split, time": (NO_TIMES, lambda stream, bad: stream.request_split("0@0", 2, bad)),
-    "request_merge": ((*NO_IDS, "0@x"), lambda stream, bad: stream.request_merge(bad, "1@0")),
+    "request_merge": ((*NO_IDS, *NO_SEGMENTS), lambda stream, bad: stream.request_merge(bad, "1@0")),
     "request_merge, time": (NO_TIMES, lambda stream, bad: stream.request_merge("0@0", "1@0", time_ms=bad)),
     "scale_progress": ((*NO_INTEGERS, -1, 99), lambda stream, bad: stream.scale_progress(bad)),
     "segment_stream": (NO_INTEGERS, lambda stream, bad: stream.segment_stream(bad)),
@@ -101,7 +103,7 @@ STREAM_EDGES: dict[str, tuple[tuple[object, ...], OnStream]] = {
     "segments_between": (NO_CUTS, lambda stream, bad: stream.cuts.segments_between({}, bad)),
     "size_between": (NO_CUTS, lambda stream, bad: stream.cuts.size_between({}, bad)),
     "configure": ((5, None, "fast", {"min_segments": 2}), lambda stream, bad: stream.configure(bad)),
-    "scale, ids": (NO_IDS, lambda stream, bad: stream.scale([bad], SPLIT)),
+    "scale, ids": ((*NO_IDS, *NO_SEGMENTS), lambda stream, bad: stream.scale([bad], SPLIT)),
     "scale, no list": ((0, 1.5, None), lambda stream, bad: stream.scale(bad, SPLIT)),
     "scale, keys": (NO_RANGES, lambda stream, bad: stream.scale(FIRST, bad)),
     "scale, time": (NO_TIMES, lambda stream, bad: stream.scale(FIRST, SPLIT, bad)),
@@ -155,12 +157,15 @@ STORE_EDGES: dict[str, tuple[tuple[object, ...], OnStore]] = {
     "list_streams": (NO_NAMES, lambda streams, bad: streams.list_streams(bad)),
     "list_streams, tag": ((5, b"a"), lambda streams, bad: streams.list_streams(SCOPE, tag=bad)),
     "list_streams, token": (("/", 5), lambda streams, bad: streams.list_streams(SCOPE, token=bad)),
-    "list_streams, limit": (NO_COUNTS, lambda streams, bad: streams.list_streams(SCOPE, limit=bad)),
+    "list_streams, limit": ((*NO_COUNTS, 1001), lambda streams, bad: streams.list_streams(SCOPE, limit=bad)),
     "create_stream": (NO_NAMES, lambda streams, bad: streams.create_stream(SCOPE, bad)),
     "create_stream, scope": (NO_NAMES, lambda streams, bad: streams.create_stream(bad, "new")),
     "create_stream, wanted": ((5, "", {}), lambda streams, bad: streams.create_stream(SCOPE, "new", bad)),
     "create_stream, time": (NO_TIMES, lambda streams, bad: streams.create_stream(SCOPE, "new", time_ms=bad)),
-    "create_stream, segments": (NO_COUNTS, lambda streams, bad: streams.create_stream(SCOPE, "new", segments=bad)),
+    "create_stream, segments": (
+        (*NO_COUNTS, 1_000_001),
+        lambda streams, bad: streams.create_stream(SCOPE, "new", segments=bad),
+    ),
     "create_stream, number": (
         (*NO_INTEGERS, -1, 2**31),
         lambda streams, bad: streams.create_stream(SCOPE, "new", first_number=bad),

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from accel.errors import HostMissing, NotInHistory, ScaleInputInvalid
+from accel.errors import HostMissing
 from accel.history.rules.configuration import StreamConfiguration
 from accel.history.rules.requests import RequestStatus
 from accel.history.rules.states import StreamState
@@ -44,33 +44,22 @@ REFUSED: dict[str, Callable[[StreamStore, Stream], object]] = {
     "carry out requests": lambda _, stream: stream.carry_out_requests(),
     "carry out a request": lambda _, stream: stream.carry_out_request(UUID(int=1)),
     "finish a truncation": lambda _, stream: stream.workflows.truncations.finish_running(),
+    "recover what died": lambda _, stream: stream.recover(),
+    "delete what is sealed": lambda streams, _: streams.delete_stream(SCOPE, STREAM),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_needs_the_segments_is_refused_and_nothing_is_written(bench: Bench, name: str) -> None:
     bench.transaction("t")
+    if name == "recover what died":
+        begin_truncation(bench.stream(), cut(s0_0=5, s1_0=5))
+    if name == "delete what is sealed":
+        bench.stream().seal()
     before = bytes_of(bench.store)
     with pytest.raises(HostMissing):
         REFUSED[name](hostless(bench), stream_of(bench))
     assert bytes_of(bench.store) == before
-
-
-def test_a_sealed_stream_is_not_deleted_without_a_host(bench: Bench) -> None:
-    bench.stream().seal()
-    before = bytes_of(bench.store)
-    with pytest.raises(HostMissing):
-        hostless(bench).delete_stream(SCOPE, STREAM)
-    assert bytes_of(bench.store) == before
-
-
-def test_a_workflow_that_died_is_not_recovered_without_a_host(bench: Bench) -> None:
-    begin_truncation(bench.stream(), cut(s0_0=5, s1_0=5))
-    before = bytes_of(bench.store)
-    with pytest.raises(HostMissing):
-        stream_of(bench).recover()
-    assert bytes_of(bench.store) == before
-    assert bench.stream().recover() == ["truncate"]
 
 
 def test_what_needs_no_segments_works_without_a_host(bench: Bench) -> None:
@@ -120,24 +109,6 @@ def test_a_scale_is_asked_for_and_carried_out_by_the_process_that_holds_the_segm
     assert (holding.state(), holding.carry_out_requests()) == (StreamState.ACTIVE, [])
 
 
-def test_a_request_that_a_scale_overtook_is_refused_with_its_reason(bench: Bench) -> None:
-    asking = stream_of(bench)
-    request = asking.request_scale(ids("0@0"), HALVES)
-    bench.scale_once()
-    assert bench.stream().carry_out_requests() == []
-    found = asking.scale_status(request)
-    assert (found.status, "epoch 0" in found.reason) == (RequestStatus.REFUSED, True)
-
-
-def test_a_request_that_cannot_be_is_refused_at_once(bench: Bench) -> None:
-    before = bytes_of(bench.store)
-    with pytest.raises(ScaleInputInvalid):
-        stream_of(bench).request_scale(ids("0@0"), [(0.0, 0.25)])
-    assert bytes_of(bench.store) == before
-    with pytest.raises(NotInHistory):
-        stream_of(bench).scale_status(UUID(int=7))
-
-
 def test_a_workflow_of_another_process_is_left_to_it_until_the_second_look(bench: Bench) -> None:
     class Died(Exception):
         """The process ends here."""
@@ -174,9 +145,3 @@ def test_a_look_takes_four_calls_however_many_requests_have_ended(bench: Bench) 
     counter.calls = 0
     assert holding.carry_out_requests() == []
     assert counter.calls == 4
-
-
-def test_the_same_scale_twice_gives_the_epoch_that_it_led_to(bench: Bench) -> None:
-    first = bench.stream().scale(ids("0@0"), HALVES, bench.tick())
-    assert bench.stream().scale(ids("0@0"), HALVES, bench.tick()) == first
-    assert bench.stream().current_epoch() == first

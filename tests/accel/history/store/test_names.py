@@ -413,11 +413,6 @@ def test_a_broken_stream_does_not_hold_up_the_recovery_of_others() -> None:
     assert bench.streams().stream(SCOPE, "z-unfinished").state() is StreamState.SEALED
 
 
-def test_recovery_of_a_scope_that_is_not_there_is_refused() -> None:
-    with pytest.raises(NotInHistory, match="scope"):
-        Bench().streams().recover("nowhere")
-
-
 def test_a_recorded_cut_that_never_entered_the_set_is_erased_once_a_later_one_did() -> None:
     bench = Bench()
     stream = bench.create()

@@ -135,24 +135,6 @@ def test_a_late_scale_does_not_end_the_next_one(is_next_dead: bool) -> None:
     assert sound(bench).state() is StreamState.ACTIVE
 
 
-@pytest.mark.parametrize("number", range(12))
-def test_a_commit_that_dies_beside_two_scales_leaves_nothing_stuck(number: int) -> None:
-    bench = two_segments()
-    transaction = bench.transaction("a")
-    late = Late(bench, "seal", first_scale)
-    bench.stream().recover()
-    following = Late(bench, "seal", second_scale)
-    late.go_on()
-    with suppress(AccelError, Crash):
-        bench.stream(around=CrashStore(bench.store, number)).commit()
-    following.go_on()
-    stream = sound(bench)
-    stream.commit()
-    assert stream.transactions.status(transaction) is TransactionStatus.COMMITTED
-    stream.seal()
-    assert stream.state() is StreamState.SEALED
-
-
 def test_a_late_truncation_does_not_count_the_next_one_as_done() -> None:
     bench = two_segments()
     for each in ("0@0 1@0", "2@1 3@1"):
@@ -195,6 +177,7 @@ REFUSED: dict[str, Callable[[Stream], object]] = {
     "truncate": lambda stream: stream.truncate(cut(s0_0=3, s1_0=3)),
     "configure": lambda stream: stream.configure(stream.configuration()),
     "commit": lambda stream: stream.commit(),
+    "seal": lambda stream: stream.seal(),
 }
 
 
@@ -205,8 +188,9 @@ def test_what_is_refused_has_changed_nothing_and_is_never_carried_out(name: str)
     bench.transaction("a")
     set_state(stream, StreamState.SEALING if name == "configure" else StreamState.UPDATING)
     before = everything(bench), bench.live_keys(), bench.host.ids(NAME), dict(stream.head())
-    with pytest.raises(OperationNotAllowed):
+    with pytest.raises(OperationNotAllowed) as refused:
         REFUSED[name](stream)
+    assert refused.value.retryable
     assert (everything(bench), bench.live_keys(), bench.host.ids(NAME), dict(stream.head())) == before
     assert stream.requests() == []
     if name != "configure":
@@ -215,18 +199,6 @@ def test_what_is_refused_has_changed_nothing_and_is_never_carried_out(name: str)
         assert stream.current_epoch().epoch == 0
         assert dict(stream.head()) == before[3]
         assert bench.host.ids(NAME) == before[2]
-
-
-def test_retention_does_not_carry_out_a_truncation_that_was_refused() -> None:
-    bench = two_segments()
-    stream = bench.stream()
-    set_state(stream, StreamState.COMMITTING_TXN)
-    with pytest.raises(OperationNotAllowed):
-        stream.truncate(cut(s0_0=3, s1_0=3))
-    set_state(stream, StreamState.ACTIVE)
-    head = dict(stream.head())
-    assert stream.retention.run(bench.tick()) is None
-    assert dict(stream.head()) == head
 
 
 @pytest.mark.parametrize("is_finished", [False, True])

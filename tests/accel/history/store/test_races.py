@@ -18,7 +18,7 @@ from loaders.store.decorated import DecoratedStore, StoreCall
 from tests.accel.history.store.acts import WORKS, Work
 from tests.accel.history.store.bench import Bench
 from tests.accel.history.store.watching import Interrupted, Watched
-from tests.examples import examples, swept
+from tests.examples import swept
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -96,21 +96,6 @@ class Schedule:
         if self._waiting and len(self._waiting) == self._running:
             self._waiting.discard(self._random.choice(sorted(self._waiting)))
             self._changed.notify_all()
-
-
-@pytest.mark.parametrize("name", WORKS)
-def test_two_whose_requests_mix_end_as_one(name: str) -> None:
-    work = WORKS[name]
-    whole = work.bench()
-    time_ms = whole.now_ms
-    work.act(whole, whole.store, time_ms)
-    expected = work.shown(whole, with_times=True)
-    for seed in range(examples(4)):
-        bench = work.bench()
-        Schedule(seed).run(bench.store, [lambda store: work.act(bench, store, time_ms)] * 2)  # noqa: B023 - at once
-        if work.shown(bench, with_times=True) != expected:
-            work.finish(bench, time_ms, recover=True)
-        assert work.shown(bench, with_times=True) == expected, f"seed {seed}"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 import numpy as np
 import pytest
 
-from accel.errors import NotInHistory, StreamDeleted
 from accel.history import records as codecs
 from accel.history.rules.configuration import HistoryLayout
 from accel.history.rules.cuts import CutOrder
@@ -28,7 +27,7 @@ from loaders.tables import Tables
 from loaders.tables.records import Codec
 from loaders.tables.typed_key import RECORD_OVERHEAD_BYTES, RecordCache, TypedKey, always
 from range_index.epoch_times import Block, BlockKind, BlockTimes, first_root
-from tests.accel.history.store.bench import SETTINGS, START_MS, Bench, cut
+from tests.accel.history.store.bench import SETTINGS, START_MS, Bench
 from tests.accel.history.store.long_history import LongHistory
 from tests.conformance.history_world import SCOPE, STREAM, CallCounter
 from tests.loaders.tables.worlds import new_nonce, no_sleep
@@ -190,43 +189,6 @@ def test_without_memory_for_records_the_answers_are_the_same(monkeypatch: pytest
     assert list(stream.epochs.between(0, 7)) == expected
     assert stream.epochs.epoch(3) == expected[3]
     assert stream.epochs.epoch(3) is not stream.epochs.epoch(3)
-
-
-def test_a_cut_that_was_deleted_is_gone_for_who_deleted_it(bench: Bench) -> None:
-    stream = bench.stream()
-    stream.workflows.retention.add(5, 0, cut(s0_0=0, s1_0=0))
-    stream.workflows.retention.add(6, 1, cut(s0_0=1, s1_0=0))
-    assert stream.workflows.retention.cut(5).recorded_size == 0
-    stream.workflows.retention.delete_up_to(5)
-    with pytest.raises(NotInHistory):
-        stream.workflows.retention.cut(5)
-    assert stream.workflows.retention.cut(6).recorded_size == 1
-
-
-def test_nothing_of_a_deleted_stream_is_given_out_by_who_deleted_it(bench: Bench) -> None:
-    streams = bench.streams()
-    stream = streams.stream(SCOPE, STREAM)
-    assert stream.epochs.epoch(0).epoch == 0
-    stream.seal()
-    streams.delete_stream(SCOPE, STREAM)
-    with pytest.raises(StreamDeleted):
-        stream.epochs.epoch(0)
-    streams.create_stream(SCOPE, STREAM, segments=3)
-    assert len(streams.stream(SCOPE, STREAM).epochs.epoch(0).segments) == 3
-
-
-def test_a_client_that_read_parts_and_merged_them_finds_the_same_times() -> None:
-    bench = Bench()
-    bench.create()
-    bench.append_all(1)
-    streams = bench.streams()
-    stream = streams.stream(SCOPE, STREAM)
-    began = [START_MS]
-    for _ in range(20):
-        oldest = stream.active_segments()[0]
-        stream.scale([oldest.id], [(oldest.key_start, oldest.key_end)], bench.tick())
-        began.append(bench.now_ms)
-        assert [stream.epochs.epoch_at(each) for each in began] == list(range(len(began)))
 
 
 # Sizes

@@ -12,10 +12,7 @@ from accel.errors import (
 )
 from accel.history.rules.configuration import (
     HistoryLayout,
-    RetentionKind,
-    RetentionPolicy,
     ShardBy,
-    StreamConfiguration,
 )
 from accel.history.rules.values import NOTHING
 from accel.history.store import HistorySettings, StreamStore
@@ -48,47 +45,6 @@ def test_a_shard_that_was_never_written_reads_as_empty(bench: Bench) -> None:
     cuts = bench.stream().workflows.cuts
     assert cuts.shard(17) == NOTHING
     assert cuts.size_between({}, cut(s0_0=3, s1_0=4)) == 7
-
-
-def test_retention_by_size_truncates_to_the_newest_cut_that_keeps_enough() -> None:
-    bench = Bench()
-    bench.create()
-    wanted = StreamConfiguration(min_segments=1, retention=RetentionPolicy(RetentionKind.SIZE, 20))
-    bench.stream().configure(wanted)
-    points = []
-    for _ in range(6):
-        bench.append_all(5)
-        point = bench.stream().retention.run(bench.tick())
-        points.append(None if point is None else point.recorded_size)
-        bench.scale_once()
-    # Each round adds 10; a cut is taken before each scale.
-    assert points == [None, None, 10, 20, 30, 40]
-    stream = bench.stream()
-    assert stream.truncation().size_till == 40
-    assert [each.recorded_size for each in stream.workflows.retention.read()] == [40, 50, 60]
-
-
-def test_retention_by_time_waits_for_readers() -> None:
-    bench = Bench()
-    bench.create()
-    bench.stream().configure(StreamConfiguration(retention=RetentionPolicy(RetentionKind.TIME, 20)))
-    read = dict(bench.stream().head())
-    taken = []
-    for _ in range(8):
-        bench.append_all(1)
-        point = bench.stream().retention.run(bench.tick(10), read_by_all=read)
-        taken.append(None if point is None else point.recording_time_ms - START_MS)
-        if len(taken) > 4:
-            read = {each: offset + 2 for each, offset in read.items()}
-    assert taken == [None, None, None, None, None, 20, 40, 60]
-
-
-def test_nothing_is_recorded_without_a_policy() -> None:
-    bench = Bench()
-    bench.streams().create_scope(SCOPE)
-    bench.streams().create_stream(SCOPE, STREAM)
-    assert bench.stream().retention.run() is None
-    assert len(bench.stream().workflows.retention.read()) == 0
 
 
 # Settings

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from accel.errors import NotInHistory
 from accel.history.rules.configuration import RetentionKind, RetentionPolicy, StreamConfiguration
 from accel.history.rules.retention import RetentionEntry
 from accel.history.rules.states import StreamState
@@ -17,7 +16,6 @@ from accel.history.store.stream_store import ATTEMPTS_MAX, retain, totals
 from accel.testing import Crash, CrashStore, MemorySegments
 from loaders.store.decorated import DecoratedStore, StoreCall
 from tests.accel.history.store.bench import START_MS, Bench
-from tests.accel.history.store.test_races import Schedule
 from tests.accel.history.store.watching import Interrupted
 from tests.conformance.history_world import SCOPE
 from tests.conformance.steps import set_state
@@ -111,11 +109,6 @@ def test_totals_count_every_outcome(shop: Bench) -> None:
     }  # fmt: skip
 
 
-def test_a_scope_that_is_not_there_is_told(shop: Bench) -> None:
-    with pytest.raises(NotInHistory):
-        shop.streams().run_retention("nope")
-
-
 class Ending(DecoratedStore):
     """Another workflow has the stream, until it was asked for its state so often."""
 
@@ -171,30 +164,3 @@ def test_a_stream_that_is_deleted_meanwhile_is_no_failure(shop: Bench) -> None:
         number, calls = number + 1, store.calls
     assert seen <= {Retained.UNFINISHED, Retained.SEALED, Retained.TRUNCATED}, seen
     assert Retained.UNFINISHED in seen
-
-
-def test_two_runs_over_a_scope_at_once_are_safe(shop: Bench) -> None:
-    for name in ("one", "two"):
-        add(shop, name)
-        write(shop, name, 3)
-    for seed in range(8):
-        bench = shop.clone()
-        found: list[StreamRetention] = []
-
-        def run(time_ms: int, bench: Bench = bench, found: list[StreamRetention] = found) -> Callable[..., None]:
-            return lambda store: found.extend(bench.streams(store).run_retention(SCOPE, time_ms))
-
-        Schedule(seed).run(bench.store, [run(START_MS + 10), run(START_MS + 11)])
-        assert {each.outcome for each in found} <= {
-            Retained.TRUNCATED,
-            Retained.RECORDED,
-            Retained.UNCHANGED,
-            Retained.BUSY,
-        }
-        assert len(found) == 4
-        assert set(outcomes(bench, START_MS + 12).values()) <= {Retained.TRUNCATED, Retained.RECORDED}
-        for name in ("one", "two"):
-            stream = bench.streams().stream(SCOPE, name)
-            assert dict(stream.head()) == {0: 5}
-            assert stream.state() is StreamState.ACTIVE
-            assert {START_MS, START_MS + 11} < set(stream.retention.read().times_ms.tolist())

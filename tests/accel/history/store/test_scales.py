@@ -8,8 +8,6 @@ import pytest
 
 from accel.errors import (
     InvalidArgument,
-    OperationNotAllowed,
-    ScaleConflict,
     ScalePrecondition,
 )
 from accel.history.rules import scaling
@@ -18,9 +16,7 @@ from accel.history.rules.requests import RequestStatus
 from accel.history.rules.scaling import ScaleRequest
 from accel.history.rules.segments import KeyRanges, split_range
 from accel.history.rules.states import StreamState
-from accel.history.rules.transactions import TransactionStatus
-from tests.accel.history.store.bench import SETTINGS, START_MS, Bench, cut, ids
-from tests.conformance.steps import begin_scale, set_state
+from tests.accel.history.store.bench import SETTINGS, START_MS, Bench, ids
 
 
 def request(*names: str, ranges: list[tuple[float, float]], time_ms: int = START_MS + 1) -> ScaleRequest:
@@ -28,20 +24,6 @@ def request(*names: str, ranges: list[tuple[float, float]], time_ms: int = START
 
 
 # Scaling
-
-
-def test_scales_follow_each_other_at_once(bench: Bench) -> None:
-    for _ in range(4):
-        bench.scale_once()
-    stream = bench.stream()
-    assert stream.current_epoch().epoch == 4
-    assert stream.state() is StreamState.ACTIVE
-
-
-def test_another_scale_under_way_is_in_the_way(bench: Bench) -> None:
-    begin_scale(bench.stream(), request("0@0", ranges=[(0.0, 0.5)]))
-    with pytest.raises(ScaleConflict):
-        bench.stream().scale(ids("1@0"), [(0.5, 1.0)])
 
 
 def test_a_scale_without_room_in_its_chunk_is_refused_before_anything_is_written(
@@ -82,26 +64,6 @@ def overtaken(bench: Bench, *, is_manual: bool) -> UUID:
 
 
 # Workflows exclude each other
-
-
-def test_a_stream_is_in_one_workflow_at_a_time(bench: Bench) -> None:
-    bench.transaction("first")
-    stream = bench.stream()
-    set_state(stream, StreamState.UPDATING)
-    for act in (
-        lambda: stream.scale(ids("0@0"), [(0.0, 0.5)]),
-        lambda: stream.truncate(cut(s0_0=1, s1_0=1)),
-        stream.commit,
-        stream.seal,
-    ):
-        with pytest.raises(OperationNotAllowed) as refused:
-            act()
-        assert refused.value.retryable
-    set_state(stream, StreamState.ACTIVE)
-    assert stream.recover() == []
-    assert stream.current_epoch().epoch == 0
-    assert dict(stream.head()) == cut(s0_0=0, s1_0=0)
-    assert stream.transactions.status(bench.transactions["first"]) is TransactionStatus.COMMITTING
 
 
 def test_a_configuration_keeps_its_offset_unit(bench: Bench) -> None:

@@ -13,7 +13,7 @@ from accel.errors import (
 )
 from accel.history.rules.requests import CommitPlan
 from accel.history.rules.states import StreamState
-from accel.history.rules.transactions import NO_COMMIT, ActiveTransaction, TransactionStatus
+from accel.history.rules.transactions import ActiveTransaction, TransactionStatus
 from accel.history.store import transaction_store
 from accel.history.store.epoch_store import EpochReading
 from accel.history.store.keys import completed_table
@@ -24,27 +24,12 @@ from loaders.store import ObjectStore
 from loaders.store.base import ListPage
 from loaders.store.decorated import DecoratedStore
 from tests.accel.history.store.acts import WORKS
-from tests.accel.history.store.bench import NAME, START_MS, Bench, ids
+from tests.accel.history.store.bench import START_MS, Bench, ids
 from tests.accel.history.store.watching import Watched
 from tests.conformance.history_world import SCOPE, STREAM, CallCounter
 from tests.conformance.steps import begin_commit
 
 # Transactions
-
-
-def test_a_transaction_is_committed_into_the_segments_that_it_began_with(bench: Bench) -> None:
-    bench.transaction("first", size=3)
-    bench.scale_once()
-    bench.append_all(2)
-    bench.transaction("second", size=5)
-    assert bench.stream().commit(bench.tick()).active_epoch == 1
-    stream = bench.stream()
-    assert stream.epochs.epoch(2).segments.ids.tolist() == ids("0@2", "1@2")
-    assert dict(stream.workflows.cuts.shard(1)) == {**dict.fromkeys(ids("0@2", "1@2"), 3)}
-    assert stream.current_epoch().segments.ids.tolist() == ids("1@3", "2@3")
-    stream.commit(bench.tick())
-    assert stream.current_epoch().epoch == 3
-    assert bench.host.tails(NAME, stream.active_segments().ids) == dict.fromkeys(ids("1@3", "2@3"), 5)
 
 
 def test_a_transaction_that_begins_while_its_epoch_ends_is_not_lost(
@@ -75,33 +60,6 @@ def test_a_stream_without_transactions_has_no_tables_for_them(bench: Bench) -> N
     assert not [each for each in bench.live_keys() if "transactionsInEpoch" in each]
 
 
-def test_the_same_decision_twice_is_one_and_the_opposite_is_refused(bench: Bench) -> None:
-    stream = bench.stream()
-    transaction = stream.transactions.begin()
-    assert stream.transactions.seal(transaction, commit=True) is TransactionStatus.COMMITTING
-    assert stream.transactions.seal(transaction, commit=True) is TransactionStatus.COMMITTING
-    with pytest.raises(IllegalState):
-        stream.transactions.seal(transaction, commit=False)
-    stream.commit()
-    assert stream.transactions.seal(transaction, commit=True) is TransactionStatus.COMMITTED
-    with pytest.raises(IllegalState):
-        stream.transactions.seal(transaction, commit=False)
-
-
-def test_a_transaction_whose_time_is_up_is_aborted(bench: Bench) -> None:
-    stream = bench.stream()
-    kept, left = stream.transactions.begin(lease_ms=50), stream.transactions.begin(lease_ms=50)
-    bench.tick(40)
-    assert stream.transactions.abort_expired() == []
-    stream.transactions.ping(kept, 100)
-    bench.tick(40)
-    assert stream.transactions.abort_expired() == [left]
-    assert stream.transactions.status(left) is TransactionStatus.ABORTED
-    assert stream.transactions.status(kept) is TransactionStatus.OPEN
-    with pytest.raises(NotInHistory):
-        stream.transactions.ping(left, 100)
-
-
 def test_ends_of_transactions_are_remembered_for_two_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transaction_store, "COMPLETED_BATCH_MS", 1000)
     bench = Bench()
@@ -114,20 +72,6 @@ def test_ends_of_transactions_are_remembered_for_two_batches(monkeypatch: pytest
         bench.tick(1000)
     statuses = [bench.stream().transactions.status(each) for each in ended]
     assert statuses == [TransactionStatus.UNKNOWN, TransactionStatus.COMMITTED, TransactionStatus.COMMITTED]
-
-
-def test_commits_are_limited_and_keep_their_order(bench: Bench) -> None:
-    wanted = [bench.transaction(f"t{number}") for number in range(5)]
-    committed = []
-    while not (done := bench.stream().commit(bench.tick(), limit=2)).is_empty:
-        committed.append(list(done.transaction_ids))
-    assert committed == [wanted[:2], wanted[2:4], wanted[4:]]
-
-
-def test_a_sealed_stream_has_nothing_to_commit(bench: Bench) -> None:
-    stream = bench.stream()
-    stream.seal()
-    assert stream.commit(bench.tick()) == NO_COMMIT
 
 
 def test_transactions_that_have_not_ended_are_listed_in_the_order_of_their_ids(bench: Bench) -> None:
