@@ -9,28 +9,20 @@ from __future__ import annotations
 
 import pytest
 
-from accel.testing import Crash, CrashStore
-from tests.accel.history.store.acts import WORKS, Work
+from accel.testing import Crash
 from tests.accel.history.store.watching import Stumbling
-from tests.examples import places
+from tests.accel.history.store.workflows import WORKS, Work
 
 WRITES_MAX = 200
 
 
 def sweep(work: Work, skew_ms: int, *, recover: bool, part: int | None = None) -> None:
-    whole = work.bench()
-    counted = CrashStore(whole.store, None)
-    time_ms = whole.now_ms
-    work.act(whole, counted, time_ms)
-    expected = work.shown(whole, with_times=not skew_ms, with_parts=recover)
-    assert 0 < counted.writes < WRITES_MAX
-    for number in places(counted.writes, part):
-        bench = work.bench()
-        assert bench.now_ms == time_ms
-        with pytest.raises(Crash):
-            work.act(bench, CrashStore(bench.store, number), time_ms)
+    whole = work.whole()
+    expected = work.shown(whole.bench, with_times=not skew_ms, with_parts=recover)
+    assert 0 < whole.writes < WRITES_MAX
+    for number, bench in work.crashed(part):
         bench.now_ms += skew_ms
-        work.finish(bench, time_ms + skew_ms, recover=recover)
+        work.finish(bench, bench.now_ms, recover=recover)
         found = work.shown(bench, with_times=not skew_ms, with_parts=recover)
         assert found == expected, f"crash before write {number}"
 
@@ -48,11 +40,9 @@ def test_recovery_finishes_what_a_crash_left_behind(name: str) -> None:
 @pytest.mark.parametrize("name", WORKS)
 def test_a_process_that_was_interrupted_goes_on_with_what_it_had_cached(name: str) -> None:
     work = WORKS[name]
-    whole = work.bench()
-    counted = CrashStore(whole.store, None)
-    work.act(whole, counted, whole.now_ms)
-    expected = work.shown(whole, with_times=True)
-    for number in range(counted.writes):
+    whole = work.whole()
+    expected = work.shown(whole.bench, with_times=True)
+    for number in range(whole.writes):
         bench = work.bench()
         bench.client = bench.streams(Stumbling(bench.store, number))
         with pytest.raises(Crash):

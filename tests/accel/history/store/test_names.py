@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -18,27 +18,15 @@ from accel.history.rules.states import StreamState
 from accel.history.store import Stream, StreamStore
 from accel.testing import Crash, CrashStore
 from loaders.store import ObjectStore
-from tests.accel.history.store.acts import WORKS
 from tests.accel.history.store.bench import NAME, START_MS, Bench, cut, ids
 from tests.accel.history.store.test_races import Schedule
 from tests.accel.history.store.watching import Interrupted
+from tests.accel.history.store.workflows import WORKS
 from tests.conformance.history_world import SCOPE, STREAM
 from tests.conformance.steps import set_state
 from tests.examples import examples
 
 Answer = TypeVar("Answer")
-
-
-def crashed(work: str) -> Iterator[tuple[int, Bench]]:
-    """A workflow that died before each of its writes."""
-    whole = WORKS[work].bench()
-    counted = CrashStore(whole.store, None)
-    WORKS[work].act(whole, counted, whole.now_ms)
-    for number in range(counted.writes):
-        bench = WORKS[work].bench()
-        with pytest.raises(Crash):
-            WORKS[work].act(bench, CrashStore(bench.store, number), bench.now_ms)
-        yield number, bench
 
 
 def tables_of(bench: Bench) -> list[str]:
@@ -55,7 +43,7 @@ def check_nothing_is_left(bench: Bench) -> None:
 
 
 def test_a_deletion_that_died_is_finished_by_recovery() -> None:
-    for number, bench in crashed("delete"):
+    for number, bench in WORKS["delete"].crashed():
         found = bench.streams().recover()
         assert found.is_whole
         if number == 0:
@@ -68,7 +56,7 @@ def test_a_deletion_that_died_is_finished_by_recovery() -> None:
 
 
 def test_a_deletion_that_died_is_finished_by_the_next_one() -> None:
-    for _, bench in crashed("delete"):
+    for _, bench in WORKS["delete"].crashed():
         bench.streams().delete_stream(SCOPE, STREAM)
         check_nothing_is_left(bench)
         bench.streams().delete_scope(SCOPE)
@@ -76,7 +64,7 @@ def test_a_deletion_that_died_is_finished_by_the_next_one() -> None:
 
 
 def test_a_deletion_that_died_is_finished_by_a_creation_that_goes_on_with_the_numbers() -> None:
-    for number, bench in crashed("delete"):
+    for number, bench in WORKS["delete"].crashed():
         created = bench.streams().create_stream(SCOPE, STREAM)
         if number == 0:
             assert created.state() is StreamState.SEALED
@@ -86,20 +74,20 @@ def test_a_deletion_that_died_is_finished_by_a_creation_that_goes_on_with_the_nu
 
 
 def test_a_stream_that_is_being_deleted_is_not_opened() -> None:
-    for number, bench in crashed("delete"):
+    for number, bench in WORKS["delete"].crashed():
         if number > 0:
             with suppress(NotInHistory), pytest.raises(StreamDeleted):
                 bench.stream()
 
 
 def test_a_creation_that_died_leaves_nothing_in_the_host_when_it_is_deleted() -> None:
-    for _, bench in crashed("create"):
+    for _, bench in WORKS["create"].crashed():
         bench.streams().delete_stream(SCOPE, STREAM)
         check_nothing_is_left(bench)
 
 
 def test_a_creation_that_died_is_finished_by_recovery_as_it_was_wanted() -> None:
-    for number, bench in crashed("create"):
+    for number, bench in WORKS["create"].crashed():
         assert bench.streams().recover().is_whole
         if number > 1:  # it was listed
             stream = bench.stream()
@@ -109,7 +97,7 @@ def test_a_creation_that_died_is_finished_by_recovery_as_it_was_wanted() -> None
 
 def test_of_several_creations_the_first_decides_on_everything() -> None:
     """A creation that died is gone on with by one that wants something else."""
-    for number, bench in crashed("create"):
+    for number, bench in WORKS["create"].crashed():
         other = StreamConfiguration(min_segments=5)
         if number:
             with pytest.raises(IllegalState, match="min_segments"):

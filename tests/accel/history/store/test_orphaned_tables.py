@@ -12,9 +12,9 @@ from accel.errors import AccelError
 from accel.history.rules.states import StreamState
 from accel.history.store.names import OrphanedTables
 from accel.testing import Crash, CrashStore
-from tests.accel.history.store.acts import WORKS, Work
 from tests.accel.history.store.bench import Bench
 from tests.accel.history.store.watching import Interrupted
+from tests.accel.history.store.workflows import WORKS, Work
 from tests.conformance.history_world import SCOPE, STREAM
 from tests.examples import swept
 
@@ -39,11 +39,9 @@ def overtaken(work: Work, before_call: int, dies_after_writes: int) -> Bench:
 @pytest.mark.parametrize("name", ["create", "create scope"])
 def test_nothing_is_left_of_who_was_overtaken_and_died(name: str) -> None:
     work = WORKS[name]
-    whole = work.bench()
-    counted = Interrupted(whole.store, None, lambda: None)
-    work.act(whole, counted, whole.now_ms)
-    expected = whole.live_keys()
-    for before_call, dies_after_writes in swept(product(range(counted.calls), (0, 1, 2, 3, 5, 8))):
+    whole = work.whole()
+    expected = whole.bench.live_keys()
+    for before_call, dies_after_writes in swept(product(range(whole.calls), (0, 1, 2, 3, 5, 8))):
         bench = overtaken(work, before_call, dies_after_writes)
         bench.streams().recover()
         assert bench.live_keys() == expected, (before_call, dies_after_writes)
@@ -77,10 +75,8 @@ def test_tables_that_nobody_names_are_dropped_and_no_others(bench: Bench) -> Non
 def test_recovery_takes_nothing_from_a_creation_that_goes_on() -> None:
     """Recovery runs before each call of somebody who creates a stream."""
     work = WORKS["create"]
-    whole = work.bench()
-    counted = Interrupted(whole.store, None, lambda: None)
-    work.act(whole, counted, whole.now_ms)
-    for number in range(counted.calls):
+    whole = work.whole()
+    for number in range(whole.calls):
         bench = work.bench()
         work.act(bench, Interrupted(bench.store, number, bench.streams().recover), bench.now_ms)
-        assert bench.live_keys() == whole.live_keys(), number
+        assert bench.live_keys() == whole.bench.live_keys(), number

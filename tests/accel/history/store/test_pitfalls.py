@@ -19,9 +19,9 @@ from accel.history.rules.transactions import TransactionStatus
 from accel.history.store import HistorySettings
 from accel.history.store.workflows import Ownership
 from accel.testing import Crash
-from tests.accel.history.store.acts import WORKS, commit
 from tests.accel.history.store.bench import NAME, START_MS, Bench, cut, ids
 from tests.accel.history.store.watching import SlowReply, Watched
+from tests.accel.history.store.workflows import WORKS, commit
 from tests.conformance.history_world import SCOPE, STREAM, CallCounter
 from tests.conformance.steps import begin_commit, set_state
 

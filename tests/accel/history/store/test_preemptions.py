@@ -24,8 +24,8 @@ from accel.history.rules.states import StreamState
 from accel.history.rules.transactions import TransactionStatus
 from accel.history.store import StreamStore
 from loaders.store.decorated import DecoratedStore, StoreCall
-from tests.accel.history.store.acts import scaled
 from tests.accel.history.store.bench import NAME, Bench, cut
+from tests.accel.history.store.workflows import scaled
 from tests.conformance.history_queries import everything
 from tests.conformance.history_world import SCOPE, STREAM
 from tests.examples import examples

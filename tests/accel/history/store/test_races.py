@@ -15,9 +15,9 @@ import pytest
 
 from accel.errors import AccelError
 from loaders.store.decorated import DecoratedStore, StoreCall
-from tests.accel.history.store.acts import WORKS, Work
 from tests.accel.history.store.bench import Bench
 from tests.accel.history.store.watching import Interrupted, Watched
+from tests.accel.history.store.workflows import WORKS, Work
 from tests.examples import swept
 
 if TYPE_CHECKING:
@@ -38,12 +38,10 @@ def quietly(work: Work, bench: Bench, store: ObjectStore, time_ms: int) -> None:
 @pytest.mark.parametrize("name", WORKS)
 def test_two_who_do_the_same_at_once_end_as_one(name: str) -> None:
     work = WORKS[name]
-    whole = work.bench()
-    counted = Interrupted(whole.store, None, lambda: None)
-    work.act(whole, counted, whole.now_ms)
-    expected = work.shown(whole, with_times=True)
-    assert 0 < counted.calls < CALLS_MAX
-    for number in swept(range(counted.calls)):
+    whole = work.whole()
+    expected = work.shown(whole.bench, with_times=True)
+    assert 0 < whole.calls < CALLS_MAX
+    for number in swept(range(whole.calls)):
         bench = work.bench()
         time_ms = bench.now_ms
         other = Interrupted(bench.store, number, lambda: quietly(work, bench, bench.store, time_ms))  # noqa: B023 - at once

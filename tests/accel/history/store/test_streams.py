@@ -13,8 +13,8 @@ from accel.history.rules.states import StreamState
 from accel.history.rules.transactions import TransactionStatus
 from accel.testing import Crash, CrashStore
 from loaders.store import MemoryStore
-from tests.accel.history.store.acts import WORKS
 from tests.accel.history.store.bench import NAME, START_MS, Bench, cut, ids
+from tests.accel.history.store.workflows import WORKS
 from tests.conformance.history_world import SCOPE, STREAM
 
 # Scopes
@@ -101,14 +101,7 @@ def test_another_client_with_warm_caches_sees_the_stream_that_was_created_anew(b
 
 def test_a_stream_whose_creation_was_cut_short_can_be_deleted_wherever_that_was() -> None:
     """Pitfall A12: a half-created stream could be neither deleted nor listed (pravega issues 4246, 1510, 4564)."""
-    work = WORKS["create"]
-    whole = work.bench()
-    counted = CrashStore(whole.store, None)
-    work.act(whole, counted, START_MS)
-    for number in range(counted.writes - 1):
-        bench = work.bench()
-        with pytest.raises(Crash):
-            work.act(bench, CrashStore(bench.store, number), START_MS)
+    for _, bench in WORKS["create"].crashed():
         assert set(bench.streams().streams(SCOPE)) <= {STREAM}
         bench.streams().delete_stream(SCOPE, STREAM)
         assert list(bench.streams().streams(SCOPE)) == []

@@ -19,13 +19,13 @@ from accel.history.store.epoch_store import EpochReading
 from accel.history.store.keys import completed_table
 from accel.history.store.leftovers import Leftovers
 from accel.history.store.parts import StreamParts
-from accel.testing import Crash, CrashStore, MemorySegments
+from accel.testing import MemorySegments
 from loaders.store import ObjectStore
 from loaders.store.base import ListPage
 from loaders.store.decorated import DecoratedStore
-from tests.accel.history.store.acts import WORKS
 from tests.accel.history.store.bench import START_MS, Bench, ids
 from tests.accel.history.store.watching import Watched
+from tests.accel.history.store.workflows import WORKS, Work, two_segments
 from tests.conformance.history_world import SCOPE, STREAM, CallCounter
 from tests.conformance.steps import begin_commit
 
@@ -149,13 +149,7 @@ def test_where_a_transaction_was_merged_is_noted_before_its_commit_is_told(*, ro
 @pytest.mark.parametrize("rolls", [False, True])
 def test_where_a_transaction_was_merged_is_noted_once_whoever_goes_on_after_a_crash(*, rolls: bool) -> None:
     work = WORKS["rolling commit" if rolls else "commit"]
-    whole = work.bench()
-    counted = CrashStore(whole.store, None)
-    work.act(whole, counted, whole.now_ms)
-    for number in range(counted.writes):
-        bench = work.bench()
-        with pytest.raises(Crash):
-            work.act(bench, CrashStore(bench.store, number), bench.now_ms)
+    for _, bench in work.crashed():
         before = dict(bench.stream().transactions.each_active())
         seen: list[dict[UUID, ActiveTransaction]] = []
         watched = Watched(bench.store, lambda: seen.append(dict(bench.stream().transactions.each_active())))  # noqa: B023 - at once
@@ -198,22 +192,15 @@ def test_a_commit_is_finished_even_if_nobody_remembers_its_transactions(bench: B
 
 @pytest.mark.parametrize("commit", [None, True, False])
 def test_who_dies_over_a_transaction_leaves_a_stream_that_can_be_sealed(commit: bool | None) -> None:
-    def act(bench: Bench, store: ObjectStore) -> None:
+    def act(bench: Bench, store: ObjectStore, _: int) -> None:
         stream = bench.stream(around=store)
         transaction = stream.transactions.begin()
         if commit is not None:
             stream.transactions.seal(transaction, commit=commit)
             stream.transactions.abort_expired()
 
-    ready = WORKS["scale"]
-    whole = ready.bench()
-    counted = CrashStore(whole.store, None)
-    act(whole, counted)
-    for number in range(counted.writes):
-        bench = ready.bench()
-        with pytest.raises(Crash):
-            act(bench, CrashStore(bench.store, number))
-        act(bench, bench.store)
+    for _, bench in Work(two_segments, act).crashed():
+        act(bench, bench.store, 0)
         bench.stream().seal()
         assert bench.stream().workflows.transactions.active() == {}
         assert bench.stream().workflows.transactions.order.read().positions == ()

@@ -17,8 +17,8 @@ from loaders.layout import CONDITIONS_KEY
 from loaders.store import MemoryStore
 from loaders.store.base import ALWAYS, CreateOnly, IfMatch
 from loaders.store.decorated import DecoratedStore
-from tests.accel.history.store.acts import WORKS, scaled, transactions_of_before, two_segments
 from tests.accel.history.store.bench import Bench, ids
+from tests.accel.history.store.workflows import WORKS, scaled, transactions_of_before, two_segments
 from tests.conformance.history_world import SCOPE, STREAM
 from tests.docs.pages import table_rows
 

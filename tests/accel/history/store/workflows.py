@@ -1,18 +1,27 @@
-"""Workflows, each with what lies ready when it begins."""
+"""The table of workflows: each with what lies ready when it begins, and what can be seen when it is done.
+
+Crashes, races and all that comes between two calls walk through it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
+
+import pytest
 
 from accel.errors import AccelError
 from accel.history.rules.configuration import StreamConfiguration
+from accel.testing import Crash, CrashStore
 from loaders.store import ObjectStore
 from tests.accel.history.store.bench import Bench, cut, ids
+from tests.accel.history.store.watching import Interrupted
 from tests.conformance.history_queries import everything
 from tests.conformance.history_world import SCOPE, STREAM
+from tests.examples import places
 
 Act = Callable[[Bench, ObjectStore, int], object]
 """Is given the store to use, and the time."""
@@ -24,6 +33,14 @@ def _prepared(prepare: Callable[[Bench], object]) -> Bench:
     prepare(bench)
     bench.tick(100)
     return bench
+
+
+class Whole(NamedTuple):
+    """A workflow that was done, and how many writes and calls of the store it took."""
+
+    bench: Bench
+    writes: int
+    calls: int
 
 
 @dataclass(frozen=True)
@@ -43,6 +60,22 @@ class Work:
     def bench(self) -> Bench:
         """Everything ready, each time anew."""
         return _prepared(self.prepare).clone()
+
+    def whole(self) -> Whole:
+        """The workflow without anybody in its way."""
+        bench = self.bench()
+        calls = Interrupted(bench.store, None, lambda: None)
+        writes = CrashStore(calls, None)
+        self.act(bench, writes, bench.now_ms)
+        return Whole(bench, writes.writes, calls.calls)
+
+    def crashed(self, part: int | None = None) -> Iterator[tuple[int, Bench]]:
+        """The stream after the workflow died before each of its writes, or every other one (see `places`)."""
+        for number in places(self.whole().writes, part):
+            bench = self.bench()
+            with pytest.raises(Crash):
+                self.act(bench, CrashStore(bench.store, number), bench.now_ms)
+            yield number, bench
 
     def finish(self, bench: Bench, time_ms: int, *, recover: bool = False) -> None:
         """What another process does that finds this work undone, or half done; it may find it done."""
