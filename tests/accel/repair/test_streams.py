@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from accel.errors import IllegalState, InvalidArgument, NotInHistory, OperationNotAllowed, StreamDeleted
 from accel.history.rules.configuration import StreamConfiguration
 from accel.history.rules.states import StreamState
-from accel.history.store import StreamStore
 from accel.history.store.keys import StreamKeys
 from accel.repair import findings
 from accel.repair.findings import Repair, RepairOutcome
@@ -373,7 +372,7 @@ def test_sizes_are_asked_for_where_no_host_holds_the_segments() -> None:
     bench = grown()
     before = shown(bench)
     remove(bench, key_of(bench, "segmentsSealedSizeMapShard-1"))
-    hostless = StreamStore.open(bench.store, system=bench.components(), settings=bench.settings)
+    hostless = bench.opened(None)
     found = repair_stream(hostless, SCOPE, STREAM, apply=True)
     assert outcomes(found) == {"segmentsSealedSizeMapShard-1": RepairOutcome.LOST}
     assert "3@2" in found.findings[0].remedy

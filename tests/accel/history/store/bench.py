@@ -6,7 +6,7 @@ import itertools
 import re
 from copy import copy
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from accel.history.rules.configuration import HistoryLayout, RetentionKind, RetentionPolicy, StreamConfiguration
@@ -67,10 +67,12 @@ class Bench(World):
 
     def streams(self, around: ObjectStore | None = None) -> StreamStore:
         """A new client, with nothing cached, or the one that takes all work."""
-        if self.client is not None:
-            return self.client
+        return self.client if self.client is not None else self.opened(self.host, around)
+
+    def opened(self, host: object, around: ObjectStore | None = None, **more: Any) -> StreamStore:
+        """A client with another host, or none."""
         store = self.store if around is None else around
-        return StreamStore.open(store, system=self.components(), settings=self.settings, host=self.host)
+        return StreamStore.open(store, system=self.components(), settings=self.settings, host=host, **more)  # type: ignore[arg-type]
 
     def stream(self, sizes: Mapping[int, int] | None = None, around: ObjectStore | None = None) -> Stream:
         """The stream, opened by a new client."""

@@ -13,7 +13,7 @@ from accel.history.rules.requests import TruncationPlan, WorkflowRequest
 from accel.history.rules.retention import with_truncation
 from accel.history.rules.states import StreamState, StreamStatus
 from accel.history.rules.values import Integers
-from accel.history.store import GivenSizes, Stream, StreamStore
+from accel.history.store import GivenSizes, Stream
 from accel.history.store.hosts import StreamName
 from accel.history.store.retention_workflow import Retained
 from accel.testing import MemorySegments
@@ -49,7 +49,7 @@ class Forgetful(MemorySegments):
 
 def hostless(bench: Bench) -> Stream:
     """The stream, in a process without a host."""
-    return StreamStore.open(bench.store, system=bench.components(), settings=bench.settings).stream(*NAME)
+    return bench.opened(None).stream(*NAME)
 
 
 BEYOND = {

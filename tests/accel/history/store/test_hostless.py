@@ -13,8 +13,10 @@ from accel.history.rules.requests import RequestStatus
 from accel.history.rules.states import StreamState
 from accel.history.rules.transactions import TransactionStatus
 from accel.history.store import Stream, StreamStore
+from accel.testing import Crash
 from loaders.store import ObjectStore
 from tests.accel.history.store.bench import NAME, Bench, cut, ids
+from tests.accel.history.store.watching import WatchedHost
 from tests.conformance.history_world import SCOPE, STREAM, CallCounter
 from tests.conformance.steps import begin_truncation, set_state
 
@@ -23,7 +25,7 @@ HALVES = [(0.0, 0.25), (0.25, 0.5)]
 
 def hostless(bench: Bench) -> StreamStore:
     """The same bucket, without a host."""
-    return StreamStore.open(bench.store, system=bench.components(), settings=bench.settings)
+    return bench.opened(None)
 
 
 def stream_of(bench: Bench) -> Stream:
@@ -110,15 +112,13 @@ def test_a_scale_is_asked_for_and_carried_out_by_the_process_that_holds_the_segm
 
 
 def test_a_workflow_of_another_process_is_left_to_it_until_the_second_look(bench: Bench) -> None:
-    class Died(Exception):
-        """The process ends here."""
+    def dies(name: str, order: Callable[[], object]) -> object:
+        if name == "seal":
+            raise Crash
+        return order()
 
-    class Dying(type(bench.host)):  # type: ignore[misc]  # the class of the bench's host
-        def seal(self, *_: object) -> object:
-            raise Died
-
-    dying = StreamStore.open(bench.store, system=bench.components(), settings=bench.settings, host=Dying())
-    with pytest.raises(Died):
+    dying = bench.opened(WatchedHost(bench.host, dies))
+    with pytest.raises(Crash):
         dying.stream(SCOPE, STREAM).scale(ids("0@0"), HALVES)
     holding = bench.stream()
     assert (holding.carry_out_requests(), holding.state()) == ([], StreamState.SCALING)

@@ -15,10 +15,10 @@ from accel.errors import AccelError, IllegalState, OperationNotAllowed
 from accel.history.rules.requests import RequestStatus
 from accel.history.rules.states import StreamState
 from accel.history.rules.transactions import TransactionStatus
-from accel.history.store import StreamStore, recovering
+from accel.history.store import recovering
 from accel.testing import Crash, CrashStore
-from tests.accel.history.store.bench import NAME, SETTINGS, Bench, cut, ids
-from tests.accel.history.store.watching import Interrupted
+from tests.accel.history.store.bench import NAME, Bench, cut, ids
+from tests.accel.history.store.watching import Interrupted, WatchedHost
 from tests.conformance.history_queries import everything
 from tests.conformance.history_world import SCOPE, STREAM
 from tests.conformance.steps import set_state
@@ -27,46 +27,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from accel.history.store import Stream
-    from accel.testing import MemorySegments
-
-
-class SlowHost:
-    """The same segments; one kind of order waits until it is let through, or its process dies there."""
-
-    def __init__(self, host: MemorySegments, slow: str) -> None:
-        self._host, self._slow = host, slow
-        self.arrived, self.may_go = Event(), Event()
-        self.dies = False
-
-    def __getattr__(self, name: str) -> object:
-        order = getattr(self._host, name)
-        if name != self._slow:
-            return order
-
-        def waiting(*args: object) -> object:
-            self.arrived.set()
-            assert self.may_go.wait(20)
-            if self.dies:
-                raise Crash(f"{name}: the process died")
-            return order(*args)
-
-        return waiting
 
 
 class Late:
-    """A process that hangs in an order to its host, until it is let go, or dies."""
+    """A process that hangs in one kind of order to its host, until it is let go, or dies there."""
 
     def __init__(self, bench: Bench, slow: str, act: Callable[[Stream], object]) -> None:
-        self._host = SlowHost(bench.host, slow)
-        streams = StreamStore.open(
-            bench.store,
-            system=bench.components(),
-            settings=SETTINGS,
-            host=self._host,  # type: ignore[arg-type]
-        )
-        self._thread = Thread(target=self._run, args=(act, streams.stream(SCOPE, STREAM)))
+        self._slow, self._dies = slow, False
+        self._arrived, self._may_go = Event(), Event()
+        stream = bench.opened(WatchedHost(bench.host, self._ordered)).stream(SCOPE, STREAM)
+        self._thread = Thread(target=self._run, args=(act, stream))
         self._thread.start()
-        assert self._host.arrived.wait(20)
+        assert self._arrived.wait(20)
+
+    def _ordered(self, name: str, order: Callable[[], object]) -> object:
+        if name == self._slow:
+            self._arrived.set()
+            assert self._may_go.wait(20)
+            if self._dies:
+                raise Crash(f"{name}: the process died")
+        return order()
 
     def _run(self, act: Callable[[Stream], object], stream: Stream) -> None:
         with suppress(AccelError, Crash):
@@ -74,21 +54,14 @@ class Late:
 
     def go_on(self) -> None:
         """Go on, to the end."""
-        self._host.may_go.set()
+        self._may_go.set()
         self._thread.join(20)
         assert not self._thread.is_alive()
 
     def die(self) -> None:
         """Die, and never carry the order out."""
-        self._host.dies = True
+        self._dies = True
         self.go_on()
-
-
-def two_segments() -> Bench:
-    bench = Bench()
-    bench.create()
-    bench.append_all(7)
-    return bench
 
 
 def sound(bench: Bench) -> Stream:
@@ -114,8 +87,7 @@ def second_scale(stream: Stream) -> object:
 
 
 @pytest.mark.parametrize("is_next_dead", [False, True])
-def test_a_late_scale_does_not_end_the_next_one(is_next_dead: bool) -> None:
-    bench = two_segments()
+def test_a_late_scale_does_not_end_the_next_one(bench: Bench, is_next_dead: bool) -> None:
     transaction = bench.transaction("a")
     late = Late(bench, "seal", first_scale)
     assert bench.stream().recover() == ["scale"]
@@ -135,8 +107,7 @@ def test_a_late_scale_does_not_end_the_next_one(is_next_dead: bool) -> None:
     assert sound(bench).state() is StreamState.ACTIVE
 
 
-def test_a_late_truncation_does_not_count_the_next_one_as_done() -> None:
-    bench = two_segments()
+def test_a_late_truncation_does_not_count_the_next_one_as_done(bench: Bench) -> None:
     for each in ("0@0 1@0", "2@1 3@1"):
         bench.stream().scale(ids(*each.split()), [(0.0, 0.5), (0.5, 1.0)], bench.tick())
     late = Late(bench, "truncate", lambda stream: stream.truncate(cut(s2_1=0, s3_1=0)))
@@ -153,8 +124,7 @@ def test_a_late_truncation_does_not_count_the_next_one_as_done() -> None:
     assert deleted == sorted(ids("0@0", "1@0", "2@1", "3@1"))
 
 
-def test_a_late_commit_does_not_end_the_next_one() -> None:
-    bench = two_segments()
+def test_a_late_commit_does_not_end_the_next_one(bench: Bench) -> None:
     bench.transaction("a", 5)
     late = Late(bench, "merge", lambda stream: stream.commit())
     bench.stream().recover()
@@ -182,8 +152,7 @@ REFUSED: dict[str, Callable[[Stream], object]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_refused_has_changed_nothing_and_is_never_carried_out(name: str) -> None:
-    bench = two_segments()
+def test_what_is_refused_has_changed_nothing_and_is_never_carried_out(bench: Bench, name: str) -> None:
     stream = bench.stream()
     bench.transaction("a")
     set_state(stream, StreamState.SEALING if name == "configure" else StreamState.UPDATING)
@@ -202,30 +171,28 @@ def test_what_is_refused_has_changed_nothing_and_is_never_carried_out(name: str)
 
 
 @pytest.mark.parametrize("is_finished", [False, True])
-def test_a_transaction_that_begins_while_the_stream_is_sealed_is_withdrawn(is_finished: bool) -> None:
-    def act(bench: Bench) -> None:
-        stream = bench.stream()
+def test_a_transaction_that_begins_while_the_stream_is_sealed_is_withdrawn(bench: Bench, is_finished: bool) -> None:
+    def act(here: Bench) -> None:
+        stream = here.stream()
         if is_finished:
             stream.seal()
         else:
             set_state(stream, StreamState.SEALING)
 
-    counted = two_segments()
-    calls = Interrupted(counted.store, None, lambda: None)
-    stream = counted.stream(around=calls)
+    calls = Interrupted(bench.clone().store, None, lambda: None)
+    stream = bench.stream(around=calls)
     opened = calls.calls
     stream.transactions.begin()
     assert calls.calls - opened > 6
     for number in range(opened, calls.calls):
-        bench = two_segments()
-        other = Interrupted(bench.store, number, lambda: act(bench))  # noqa: B023 - at once
+        here = bench.clone()
+        other = Interrupted(here.store, number, lambda: act(here))  # noqa: B023 - at once
         with pytest.raises(IllegalState):
-            bench.stream(around=other).transactions.begin()
-        assert list(bench.stream().transactions.each_active()) == []
+            here.stream(around=other).transactions.begin()
+        assert list(here.stream().transactions.each_active()) == []
 
 
-def test_a_request_for_a_stream_that_was_sealed_is_refused_for_good() -> None:
-    bench = two_segments()
+def test_a_request_for_a_stream_that_was_sealed_is_refused_for_good(bench: Bench) -> None:
     stream = bench.stream()
     asked = stream.request_scale(ids("0@0"), [(0.0, 0.25), (0.25, 0.5)])
     stream.seal()
@@ -236,28 +203,29 @@ def test_a_request_for_a_stream_that_was_sealed_is_refused_for_good() -> None:
     assert stream.carry_out_request(asked) == found
 
 
-def test_a_request_that_is_done_and_still_has_the_stream_is_not_erased(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_that_is_done_and_still_has_the_stream_is_not_erased(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Requests that ended are erased, the oldest first, once there are many."""
     monkeypatch.setattr(recovering, "REQUESTS_KEPT_MAX", 1)
-    whole = two_segments()
-    stream = whole.stream()
-    stream.carry_out_request(stream.request_scale(ids("1@0"), [(0.5, 0.75), (0.75, 1.0)], whole.tick()))
+    stream = bench.stream()
+    stream.carry_out_request(stream.request_scale(ids("1@0"), [(0.5, 0.75), (0.75, 1.0)], bench.tick()))
     asked = stream.request_scale(ids("0@0"), [(0.0, 0.25), (0.25, 0.5)], 1)
 
-    def is_cut_short(bench: Bench, writes: int) -> bool:
+    def is_cut_short(here: Bench, writes: int) -> bool:
         with suppress(Crash):
-            bench.stream(around=CrashStore(bench.store, writes)).carry_out_request(asked)
-        is_done = bench.stream().scale_status(asked).status is RequestStatus.DONE
-        return is_done and bench.stream().state() is StreamState.SCALING
+            here.stream(around=CrashStore(here.store, writes)).carry_out_request(asked)
+        is_done = here.stream().scale_status(asked).status is RequestStatus.DONE
+        return is_done and here.stream().state() is StreamState.SCALING
 
-    writes = next(number for number in range(100) if is_cut_short(whole.clone(), number))
-    counted = Interrupted(whole.clone().store, None, lambda: None)
-    whole.clone().stream(around=counted).recover()
+    writes = next(number for number in range(100) if is_cut_short(bench.clone(), number))
+    counted = Interrupted(bench.clone().store, None, lambda: None)
+    bench.clone().stream(around=counted).recover()
     for number in range(counted.calls):
-        bench = whole.clone()
-        other = Interrupted(bench.store, number, lambda: is_cut_short(bench, writes))  # noqa: B023 - at once
+        here = bench.clone()
+        other = Interrupted(here.store, number, lambda: is_cut_short(here, writes))  # noqa: B023 - at once
         with suppress(AccelError):
-            bench.stream(around=other).recover()
-        bench.stream().recover()
-        assert bench.stream().state() is StreamState.ACTIVE
-        assert bench.stream().current_epoch().epoch == 2
+            here.stream(around=other).recover()
+        here.stream().recover()
+        assert here.stream().state() is StreamState.ACTIVE
+        assert here.stream().current_epoch().epoch == 2

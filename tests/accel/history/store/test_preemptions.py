@@ -15,16 +15,15 @@ from dataclasses import replace
 from functools import cache
 from itertools import product
 from threading import Semaphore, Thread
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import pytest
 
 from accel.errors import AccelError
 from accel.history.rules.states import StreamState
 from accel.history.rules.transactions import TransactionStatus
-from accel.history.store import StreamStore
-from loaders.store.decorated import DecoratedStore, StoreCall
 from tests.accel.history.store.bench import NAME, Bench, cut
+from tests.accel.history.store.watching import Watched, WatchedHost
 from tests.accel.history.store.workflows import scaled
 from tests.conformance.history_queries import everything
 from tests.conformance.history_world import SCOPE, STREAM
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from accel.history.store import Stream
-
-Answer = TypeVar("Answer")
 
 KEY, OTHER_KEY = 0.6, 0.7
 TAG = "changed"
@@ -78,12 +75,15 @@ class Steps:
         self.calls += 1
         self._left = None if self._left is None else self._left - 1
 
+    def _called(self, order: Callable[[], object]) -> object:
+        self.before_call()
+        return order()
+
     def _run(self) -> None:
         self._may_go.acquire()
         try:
-            host = _Host(self._bench, self)
-            store, system = _Store(self._bench, self), self._bench.components()
-            streams = StreamStore.open(store, system=system, settings=self._bench.settings, host=host)  # type: ignore[arg-type]
+            host = WatchedHost(self._bench.host, lambda _, order: self._called(order))
+            streams = self._bench.opened(host, Watched(self._bench.store, self.before_call))
             self._act(streams.stream(SCOPE, STREAM))
         except AccelError as error:
             self.error = error
@@ -91,30 +91,6 @@ class Steps:
             self.failure = error
         self.is_over = True
         self._stopped.release()
-
-
-class _Store(DecoratedStore):
-    def __init__(self, bench: Bench, steps: Steps) -> None:
-        super().__init__(bench.store)
-        self._steps = steps
-
-    def _around(self, _: StoreCall, send: Callable[[], Answer]) -> Answer:
-        self._steps.before_call()
-        return send()
-
-
-class _Host:
-    def __init__(self, bench: Bench, steps: Steps) -> None:
-        self._host, self._steps = bench.host, steps
-
-    def __getattr__(self, name: str) -> object:
-        order = getattr(self._host, name)
-
-        def stopping(*args: object, **named: object) -> object:
-            self._steps.before_call()
-            return order(*args, **named)
-
-        return stopping
 
 
 def today(bench: Bench) -> None:

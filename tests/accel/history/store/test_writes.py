@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from accel.history.store import StreamStore
 from loaders.layout import CONDITIONS_KEY
 from loaders.store import MemoryStore
 from loaders.store.base import ALWAYS, CreateOnly, IfMatch
 from loaders.store.decorated import DecoratedStore
 from tests.accel.history.store.bench import Bench, ids
+from tests.accel.history.store.watching import WatchedHost
 from tests.accel.history.store.workflows import WORKS, scaled, transactions_of_before, two_segments
 from tests.conformance.history_world import SCOPE, STREAM
 from tests.docs.pages import table_rows
@@ -128,29 +128,16 @@ class Recorded(DecoratedStore):
         return super()._delete_batch(keys)
 
 
-class RecordedHost:
-    """Records which orders are given."""
-
-    def __init__(self, bench: Bench, writes: set[Write]) -> None:
-        self._host, self._writes = bench.host, writes
-
-    def __getattr__(self, name: str) -> object:
-        if name not in ("tails", "last_times"):
-            self._writes.add((f"host: {name}", ORDER))
-        return getattr(self._host, name)
-
-
 def recorded(bench: Bench, act: Callable[[Stream], object]) -> set[Write]:
-    """What is written while somebody acts."""
+    """What is written, and which orders are given, while somebody acts."""
     store = Recorded(bench.store)  # type: ignore[arg-type]
-    host = RecordedHost(bench, store.writes)
-    streams = StreamStore.open(
-        store,
-        system=bench.components(),
-        settings=bench.settings,
-        host=host,  # type: ignore[arg-type]
-    )
-    act(streams.stream(SCOPE, STREAM))
+
+    def ordered(name: str, order: Callable[[], object]) -> object:
+        if name not in ("tails", "last_times"):
+            store.writes.add((f"host: {name}", ORDER))
+        return order()
+
+    act(bench.opened(WatchedHost(bench.host, ordered), store).stream(SCOPE, STREAM))
     return store.writes
 
 

@@ -1,4 +1,4 @@
-"""Stores around a store that let somebody else act, or look, while requests go by."""
+"""Stores around a store, and hosts around a host, that let somebody else act, or look, while requests go by."""
 
 from __future__ import annotations
 
@@ -85,3 +85,14 @@ class SlowReply(DecoratedStore):
             self._reads_left = None
             self._act()
         return found
+
+
+class WatchedHost:
+    """Lets somebody act in the place of each order to a host: with its name, and a function that gives the order."""
+
+    def __init__(self, host: object, around: Callable[[str, Callable[[], object]], object]) -> None:
+        self._host, self._around = host, around
+
+    def __getattr__(self, name: str) -> object:
+        order = getattr(self._host, name)
+        return lambda *args, **named: self._around(name, lambda: order(*args, **named))
