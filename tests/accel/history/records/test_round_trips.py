@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from array import array
 from typing import Any
-from uuid import UUID
 
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ from accel.history.rules.retention import RetentionSet, StreamCutRecord, Truncat
 from accel.history.rules.segments import KeyRanges, Segments
 from accel.history.rules.transactions import CommitOrder, CommittingTransactions
 from accel.history.rules.values import EPOCH_MAX, NUMBER_MAX, IdMap, IdSet, make_id
-from range_index.epoch_times import Block, BlockKind, BlockTimes, append, first_root, show_epochs
+from range_index.epoch_times import Block, BlockKind, BlockTimes, EpochTimesRoot, append, first_root, show_epochs
 from tests.accel.history.records.building import Story, by_id, chunk_of_scales
 
 int64s = st.integers(-(2**63), 2**63 - 1)
@@ -30,6 +29,7 @@ id_maps = st.dictionaries(segment_ids, int64s, max_size=20).map(IdMap.of)
 id_sets = st.sets(segment_ids, max_size=20).map(IdSet.of)
 ascending = st.lists(int64s, min_size=1, max_size=40, unique=True).map(sorted)
 keys = st.floats(0.0, 1.0)
+transaction_ids = st.lists(st.uuids(), max_size=8, unique=True).map(tuple)
 ranges = st.lists(st.tuples(keys, keys).filter(lambda each: each[0] < each[1]), max_size=5)
 
 
@@ -83,41 +83,16 @@ def test_a_chunk_may_be_continued_after_it_was_read(found: tuple[list[HistoryDel
     assert list(chunk) == deltas
 
 
-@settings(deadline=None)
-@given(stories())
-def test_an_epoch_is_read_back_after_any_story(found: tuple[list[HistoryDelta], Story]) -> None:
-    _, story = found
-    record = EpochRecord(story.epoch, story.epoch, by_id(story.live), story.time_ms, 3, 4)
-    assert codecs.EPOCH_RECORD.decode(codecs.EPOCH_RECORD.encode(record), "here") == record
+def told(found: tuple[list[HistoryDelta], Story]) -> EpochRecord:
+    """The epoch at the end of a story."""
+    story = found[1]
+    return EpochRecord(story.epoch, story.epoch, by_id(story.live), story.time_ms, 3, 4)
 
 
-@given(st.data(), epochs, st.integers(0, 2**62), st.integers(-1, 2**40), st.integers(-1, 2**40))
-def test_an_epoch_with_any_keys_is_read_back(
-    data: st.DataObject, epoch: int, time_ms: int, splits: int, merges: int
-) -> None:
-    record = EpochRecord(epoch, epoch, data.draw(tilings(epoch)), time_ms, splits, merges)
-    again = codecs.EPOCH_RECORD.decode(codecs.EPOCH_RECORD.encode(record), "here")
-    assert again == record
-    assert again.segments.rows.tobytes() == record.segments.rows.tobytes()
-
-
-@given(id_sets.filter(len), st.integers(0, EPOCH_MAX - 1), ranges.filter(len), naturals)
-def test_a_transition_keeps_every_bit_of_its_ranges(
-    sealed: IdSet, active_epoch: int, new: list[tuple[float, float]], time_ms: int
-) -> None:
-    transition = EpochTransition(active_epoch, time_ms, sealed, 7, KeyRanges.of(new))
-    again = codecs.EPOCH_TRANSITION.decode(codecs.EPOCH_TRANSITION.encode(transition), "here")
-    assert again.new_ranges.starts.tobytes() == transition.new_ranges.starts.tobytes()
-    assert again.new_ranges.ends.tobytes() == transition.new_ranges.ends.tobytes()
-    assert (again.active_epoch, again.time_ms, again.first_number) == (active_epoch, time_ms, 7)
-    assert again.segments_to_seal == sealed
-
-
-@given(id_maps, naturals, int64s)
-def test_a_cut_and_a_shard_are_read_back(cut: IdMap, size: int, time_ms: int) -> None:
-    record = StreamCutRecord(time_ms, size, cut)
-    assert codecs.STREAM_CUT.decode(codecs.STREAM_CUT.encode(record), "here") == record
-    assert codecs.SEALED_SIZES.decode(codecs.SEALED_SIZES.encode(cut), "here") == cut
+@st.composite
+def epoch_records(draw: st.DrawFn) -> EpochRecord:
+    epoch, counts = draw(epochs), st.integers(-1, 2**40)
+    return EpochRecord(epoch, epoch, draw(tilings(epoch)), draw(st.integers(0, 2**62)), draw(counts), draw(counts))
 
 
 @st.composite
@@ -130,70 +105,82 @@ def spans(draw: st.DrawFn) -> tuple[IdMap, CutSpan]:
     )
 
 
-@given(spans(), spans(), naturals, naturals, naturals, st.booleans())
-def test_a_truncation_is_read_back(
-    cut: tuple[IdMap, CutSpan], last: tuple[IdMap, CutSpan], deleted: int, to_delete: int, size: int, updating: bool
-) -> None:
-    last_cut, last_span = last if updating else (IdMap(), CutSpan())
-    record = TruncationRecord(
-        cut=cut[0],
-        span=cut[1],
-        last_cut=last_cut,
-        last_span=last_span,
-        deleted_count=deleted,
-        to_delete_count=to_delete if updating else 0,
-        size_till=size,
-        updating=updating,
-    )
-    assert codecs.TRUNCATION.decode(codecs.TRUNCATION.encode(record), "here") == record
+@st.composite
+def truncations(draw: st.DrawFn) -> TruncationRecord:
+    updating = draw(st.booleans())
+    cut, last = draw(spans()), draw(spans()) if updating else (IdMap(), CutSpan())
+    to_delete = draw(naturals) if updating else 0
+    return TruncationRecord(*cut, *last, draw(naturals), to_delete, draw(naturals), updating=updating)
 
 
-@given(ascending, st.data())
-def test_recorded_cuts_are_read_back(times: list[int], data: st.DataObject) -> None:
-    sizes = data.draw(st.lists(int64s, min_size=len(times), max_size=len(times)))
-    record = RetentionSet(times, sizes)
-    assert codecs.RETENTION_SET.decode(codecs.RETENTION_SET.encode(record), "here") == record
+@st.composite
+def retention_sets(draw: st.DrawFn) -> RetentionSet:
+    times = draw(ascending)
+    return RetentionSet(times, draw(st.lists(int64s, min_size=len(times), max_size=len(times))))
 
 
-@given(st.lists(st.uuids(), max_size=8, unique=True), st.booleans(), st.integers(0, EPOCH_MAX - 2))
-def test_a_commit_and_the_order_of_commits_are_read_back(ids: list[UUID], rolling: bool, epoch: int) -> None:
-    active_epoch = epoch if rolling and ids else None
-    committing = CommittingTransactions(epoch, tuple(ids), active_epoch)
-    assert (
-        codecs.COMMITTING_TRANSACTIONS.decode(codecs.COMMITTING_TRANSACTIONS.encode(committing), "here") == committing
-    )
-    order = CommitOrder(2 * len(ids), tuple(range(0, 2 * len(ids), 2)), tuple(ids))
-    assert codecs.COMMIT_ORDER.decode(codecs.COMMIT_ORDER.encode(order), "here") == order
+@st.composite
+def commits(draw: st.DrawFn) -> CommittingTransactions:
+    ids, epoch = draw(transaction_ids), draw(st.integers(0, EPOCH_MAX - 2))
+    return CommittingTransactions(epoch, ids, epoch if ids and draw(st.booleans()) else None)
 
 
-@given(ascending, st.sampled_from(list(BlockKind)), st.integers(0, 2**40))
-def test_a_block_of_times_is_read_back(times: list[int], kind: BlockKind, number: int) -> None:
-    block = BlockTimes(Block(kind, number, len(times)), array("q", times))
-    assert codecs.EPOCH_TIMES_BLOCK.decode(codecs.EPOCH_TIMES_BLOCK.encode(block), "here") == block
-
-
-@given(ascending, st.integers(1, 3), st.data())
-def test_a_root_of_times_is_read_back(times: list[int], part_epochs: int, data: st.DataObject) -> None:
-    root = first_root(times[0], part_epochs=part_epochs, leaf_parts=2)
+@st.composite
+def roots(draw: st.DrawFn) -> EpochTimesRoot:
+    times = draw(ascending)
+    root = first_root(times[0], part_epochs=draw(st.integers(1, 3)), leaf_parts=2)
     for epoch, time_ms in enumerate(times):
         root = append(root, epoch, time_ms).root
-    root = show_epochs(root, data.draw(st.integers(1, root.epochs)))
-    assert codecs.EPOCH_TIMES.decode(codecs.EPOCH_TIMES.encode(root), "here") == root
+    return show_epochs(root, draw(st.integers(1, root.epochs)))
 
 
-@pytest.mark.parametrize(
-    ("form", "empty"),
-    [
-        (codecs.COMMIT_ORDER, CommitOrder()),
-        (codecs.TRUNCATION, TruncationRecord()),
-        (codecs.EPOCH_TRANSITION, EpochTransition()),
-        (codecs.COMMITTING_TRANSACTIONS, CommittingTransactions()),
-        (codecs.RETENTION_SET, RetentionSet()),
-        (codecs.SEALED_SIZES, IdMap()),
-    ],
-)
-def test_empty_records_are_read_back(form: HistoryForm[Any], empty: object) -> None:
-    assert form.decode(form.encode(empty), "here") == empty
+RECORDS: dict[str, tuple[HistoryForm[Any], st.SearchStrategy[Any]]] = {
+    "an epoch after any story": (codecs.EPOCH_RECORD, stories().map(told)),
+    "an epoch with any keys": (codecs.EPOCH_RECORD, epoch_records()),
+    "a transition": (
+        codecs.EPOCH_TRANSITION,
+        st.just(EpochTransition())
+        | st.builds(
+            EpochTransition,
+            st.integers(0, EPOCH_MAX - 1),
+            naturals,
+            id_sets.filter(len),
+            st.just(7),
+            ranges.filter(len).map(KeyRanges.of),
+        ),
+    ),
+    "a cut": (codecs.STREAM_CUT, st.builds(StreamCutRecord, int64s, naturals, id_maps)),
+    "sizes": (codecs.SEALED_SIZES, st.just(IdMap()) | id_maps),
+    "a truncation": (codecs.TRUNCATION, st.just(TruncationRecord()) | truncations()),
+    "recorded cuts": (codecs.RETENTION_SET, st.just(RetentionSet()) | retention_sets()),
+    "a commit": (codecs.COMMITTING_TRANSACTIONS, st.just(CommittingTransactions()) | commits()),
+    "the order of commits": (
+        codecs.COMMIT_ORDER,
+        transaction_ids.map(lambda ids: CommitOrder(2 * len(ids), tuple(range(0, 2 * len(ids), 2)), ids)),
+    ),
+    "a block of times": (
+        codecs.EPOCH_TIMES_BLOCK,
+        st.builds(
+            lambda times, kind, number: BlockTimes(Block(kind, number, len(times)), array("q", times)),
+            ascending,
+            st.sampled_from(BlockKind),
+            st.integers(0, 2**40),
+        ),
+    ),
+    "a root of times": (codecs.EPOCH_TIMES, roots()),
+}
+
+
+@pytest.mark.parametrize("name", RECORDS)
+@settings(deadline=None)
+@given(data=st.data())
+def test_any_record_is_read_back_to_the_last_bit(name: str, data: st.DataObject) -> None:
+    form, records = RECORDS[name]
+    record = data.draw(records)
+    stored = form.encode(record)
+    again = form.decode(stored, "here")
+    assert again == record
+    assert form.encode(again) == stored
 
 
 def test_what_is_sealed_in_the_chunk_that_created_it_is_kept_once() -> None:
