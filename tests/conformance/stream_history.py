@@ -25,8 +25,6 @@ from tests.conformance.report import Report, same
 
 Op = Callable[[World, Args, ObjectStore], object]
 
-CRASHES_MAX = 200
-
 
 def run(path: Path, data: dict[str, Any], report: Report) -> None:
     """All cases of a file."""

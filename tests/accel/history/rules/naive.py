@@ -64,36 +64,6 @@ def span(records: Sequence[EpochRecord], cut: Cut) -> dict[int, int]:
     return found
 
 
-def compare(records: Sequence[EpochRecord], one: Cut, other: Cut) -> str:
-    """All pairs of segments, as the documents have it; for cuts whose own segments do not overlap."""
-    known = {each.id: each for record in records for each in record.segments}
-    signs = set()
-    for mine, offset in one.items():
-        for yours, limit in other.items():
-            if mine == yours:
-                signs.add((offset > limit) - (offset < limit))
-            elif known[mine].overlaps(known[yours]):
-                signs.add(1 if mine > yours else -1)
-    if -1 in signs:
-        return "Overlaps" if 1 in signs else "Before"
-    return "EqualOrAfter"
-
-
-def between(records: Sequence[EpochRecord], one: Cut, other: Cut) -> set[int]:
-    """Epoch by epoch, as the documents have it; for cuts whose own segments do not overlap."""
-    known = {each.id: each for record in records for each in record.segments}
-    first, last = span(records, one), span(records, other)
-    found = set()
-    for number in range(min(first.values()), max(last.values()) + 1):
-        for x in records[number].segments:
-            is_inside = max(first.values()) <= number <= min(last.values())
-            is_after = all(c <= x.id for c in one if known[c].overlaps(x))
-            is_before = all(c >= x.id for c in other if known[c].overlaps(x))
-            if is_inside or (is_after and is_before):
-                found.add(x.id)
-    return found
-
-
 def segments_at(records: Sequence[EpochRecord], epoch: int, cut: Cut) -> dict[int, int]:
     """An epoch's segments seen through a truncation, pair by pair."""
     known = {each.id: each for record in records for each in record.segments}

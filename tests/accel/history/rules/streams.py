@@ -57,8 +57,8 @@ class Stream:
         for number in epochs.chunk_numbers(low, high, self.chunk_size):
             first = number * self.chunk_size
             held = self.records[first : first + self.chunk_size]
-            before = [self.records[first - 1] if first else None, *held]
             if held:
+                before = [self.records[first - 1] if first else None, *held]
                 yield HistoryChunk.of(list(map(epochs.delta_of, held, before)))
 
     def walk(self, low: int, high: int) -> Iterator[EpochRecord]:

@@ -93,22 +93,6 @@ def test_who_reads_on_is_never_before_and_never_beside_where_they_were(given_str
 
 @EXAMPLES
 @given(streams())
-def test_cuts_without_future_segments_compare_as_the_documents_say(given_stream: tuple[Stream, Random]) -> None:
-    stream, random = given_stream
-    records = stream.records
-    for _ in range(4):
-        one, other = (
-            {each: random.randint(0, 3) for each in random.choice(records).segments.ids.tolist()} for _ in range(2)
-        )
-        start, end = stream.place(one), stream.place(other)
-        assert dict(start.span.epochs) == naive.span(records, one)
-        assert cuts.compare(start, end).value == naive.compare(records, one, other)
-        found = {each for part in stream.between(start, end) for each in part.ids.tolist()}
-        assert found == naive.between(records, one, other)
-
-
-@EXAMPLES
-@given(streams())
 def test_between_two_positions_lies_what_was_read_from_one_to_the_other(given_stream: tuple[Stream, Random]) -> None:
     stream, random = given_stream
     reader = stream.reader()

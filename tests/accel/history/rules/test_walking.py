@@ -25,6 +25,7 @@ EXAMPLES = settings(max_examples=60, deadline=None)
 @EXAMPLES
 @given(streams())
 def test_a_walk_gives_each_epoch_as_it_was_recorded(given_stream: tuple[Stream, Random]) -> None:
+    """Pitfall A1: the first epoch came twice, and later chunks from a wrong start (pravega issue 3058)."""
     stream, random = given_stream
     records = stream.records
     low = random.randrange(len(records))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from accel.errors import AccelError, StreamDeleted
+from accel.errors import AccelError
 from accel.history.rules.configuration import RetentionKind, RetentionPolicy, StreamConfiguration
 from accel.history.store import Retained, StreamStore, retention_workflow
 from accel.history.store.retention_workflow import RetentionWorkflow
@@ -165,19 +165,6 @@ def test_the_last_cut_stays_even_if_the_stream_begins_behind_it(stale: Bench) ->
     assert len(times(stale)) == 1
 
 
-def test_a_purge_is_bounded_and_the_next_one_goes_on(stale: Bench) -> None:
-    workflow = stale.stream().workflows.retention
-    assert [workflow.purge(3), workflow.purge(3), workflow.purge(3)] == [3, 1, 0]
-
-
-def test_a_stream_that_is_not_there_has_nothing_to_purge(stale: Bench) -> None:
-    stream = stale.stream()
-    stream.seal()
-    stale.streams().delete_stream(SCOPE, STREAM)
-    with pytest.raises(StreamDeleted):
-        stream.retention.purge()
-
-
 # What is left changes nothing
 
 
@@ -257,17 +244,6 @@ def test_a_crash_in_the_middle_of_a_purge_leaves_nothing_that_matters(stale: Ben
         bench.stream().retention.purge()
         assert bench.live_keys() == whole.live_keys()
         assert times(bench) == times(whole)
-
-
-def test_a_run_purges_what_a_crash_left_behind(stale: Bench) -> None:
-    erase(stale, times(stale)[1:3])
-    kept = times(stale)[STALE + 1 :]
-    keep(stale, RetentionPolicy(RetentionKind.TIME, 2 * STEP_MS))
-    now_ms = kept[0] + 2 * STEP_MS
-    found = stale.stream().retention.run(max(now_ms, stale.tick()))
-    assert found is not None
-    assert times(stale) == records(stale)
-    assert times(stale)[0] == found.recording_time_ms
 
 
 def test_a_run_does_not_fail_for_its_purge(stale: Bench, caplog: pytest.LogCaptureFixture) -> None:

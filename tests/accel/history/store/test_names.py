@@ -17,14 +17,11 @@ from accel.history.rules.configuration import RetentionKind, RetentionPolicy, St
 from accel.history.rules.states import StreamState
 from accel.history.store import Stream, StreamStore
 from accel.testing import Crash, CrashStore
-from loaders.store import ObjectStore
 from tests.accel.history.store.bench import NAME, START_MS, Bench, cut, ids
-from tests.accel.history.store.test_races import Schedule
 from tests.accel.history.store.watching import Interrupted
 from tests.accel.history.store.workflows import WORKS
 from tests.conformance.history_world import SCOPE, STREAM
 from tests.conformance.steps import set_state
-from tests.examples import examples
 
 Answer = TypeVar("Answer")
 
@@ -255,20 +252,6 @@ def test_two_at_once_orphan_nothing_when_one_dies_after_the_other_came_between(n
             with suppress(Crash):
                 told.tell(pair.one, bench.streams(Interrupted(inner, number, act)))
             check_sound(bench, told, may_be_deleted="delete" in name and "scope" not in name)
-
-
-@pytest.mark.parametrize("name", PAIRS)
-def test_two_whose_requests_mix_orphan_nothing(name: str) -> None:
-    pair = PAIRS[name]
-    for seed in range(examples(4)):
-        bench, told = Bench(), Acknowledged()
-        pair.prepare(bench)
-        acts: list[Callable[[ObjectStore], object]] = [
-            lambda store: told.tell(pair.one, bench.streams(store)),  # noqa: B023 - at once
-            lambda store: told.tell(pair.other, bench.streams(store)),  # noqa: B023 - at once
-        ]
-        Schedule(seed).run(bench.store, acts)
-        check_sound(bench, told, may_be_deleted="delete" in name and "scope" not in name)
 
 
 def test_nothing_of_a_name_stays_in_a_listing() -> None:

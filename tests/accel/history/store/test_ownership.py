@@ -18,6 +18,7 @@ from accel.history.rules.transactions import TransactionStatus
 from accel.history.store import recovering
 from accel.testing import Crash, CrashStore
 from tests.accel.history.store.bench import NAME, Bench, cut, ids
+from tests.accel.history.store.test_preemptions import check_sound
 from tests.accel.history.store.watching import Interrupted, WatchedHost
 from tests.conformance.history_queries import everything
 from tests.conformance.history_world import SCOPE, STREAM
@@ -64,20 +65,6 @@ class Late:
         self.go_on()
 
 
-def sound(bench: Bench) -> Stream:
-    """The stream, of which everything agrees, and which can be scaled."""
-    stream = bench.stream()
-    stream.recover()
-    everything(bench)
-    records = stream.epochs.between(0, stream.current_epoch().epoch)
-    known = {each for record in records for each in record.segments.ids.tolist()}
-    assert set(bench.host.ids(NAME)) <= known
-    bench.scale_once()
-    stream.recover()
-    assert stream.requests() == []
-    return stream
-
-
 def first_scale(stream: Stream) -> object:
     return stream.scale(ids("0@0"), [(0.0, 0.25), (0.25, 0.5)], 1_100_000)
 
@@ -104,7 +91,8 @@ def test_a_late_scale_does_not_end_the_next_one(bench: Bench, is_next_dead: bool
     bench.stream().recover()
     bench.stream().commit()
     assert bench.stream().transactions.status(transaction) is TransactionStatus.COMMITTED
-    assert sound(bench).state() is StreamState.ACTIVE
+    check_sound(bench)
+    assert bench.stream().state() is StreamState.ACTIVE
 
 
 def test_a_late_truncation_does_not_count_the_next_one_as_done(bench: Bench) -> None:

@@ -17,8 +17,6 @@ from accel.history.rules.segments import split_range
 from accel.history.rules.states import StreamState
 from accel.history.rules.transactions import TransactionStatus
 from accel.history.store import HistorySettings
-from accel.history.store.workflows import Ownership
-from accel.testing import Crash
 from tests.accel.history.store.bench import NAME, START_MS, Bench, cut, ids
 from tests.accel.history.store.watching import SlowReply, Watched
 from tests.accel.history.store.workflows import WORKS, commit
@@ -33,16 +31,6 @@ if TYPE_CHECKING:
 READS_MAX = 30
 
 # Epochs and scales
-
-
-def test_each_epoch_comes_once_over_several_chunks(bench: Bench) -> None:
-    """Pitfall A1: the first epoch came twice, and later chunks from a wrong start (pravega issue 3058)."""
-    for _ in range(7):
-        bench.scale_once()
-    stream = bench.stream()
-    for low in range(8):
-        for high in range(low, 8):
-            assert [each.epoch for each in stream.epochs.between(low, high)] == list(range(low, high + 1))
 
 
 @pytest.mark.parametrize("end", [0.7, 0.9, 1.0])
@@ -84,25 +72,6 @@ def test_a_scale_costs_the_same_however_many_epochs_there_were() -> None:
         costs.append(counter.calls)
         assert (current.splits, current.merges) == (len(costs), 0)
     assert costs[0] == costs[1]
-
-
-def test_a_scale_that_died_before_its_end_is_not_in_the_way_of_the_next(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Pitfall A7: done once its epoch was current; its transition met the next scale (pravega issue 3532)."""
-    halves = [(0.0, 0.25), (0.25, 0.5)]
-
-    def die(*_: object) -> None:
-        raise Crash
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Ownership, "end", die)
-        with pytest.raises(Crash):
-            bench.stream().scale(ids("0@0"), halves, bench.tick())
-    assert bench.stream().state() is StreamState.SCALING
-    assert bench.stream().scale(ids("0@0"), halves, bench.tick()).epoch == 1
-    assert bench.stream().scale(ids("2@1"), [(0.0, 0.25)], bench.tick()).epoch == 2
-    assert bench.stream().scale(ids("4@2"), [(0.0, 0.25)], bench.tick()).epoch == 3
 
 
 def test_successors_are_nothing_or_right_at_every_moment_of_a_scale(bench: Bench) -> None:

@@ -10,12 +10,13 @@ from accel.history.rules.scaling import ScaleProgress
 from accel.history.rules.values import parse_segment
 from accel.history.store import Stream, StreamStore
 from accel.streams.rules.events import Event
-from accel.testing import Crash, CrashStore, MemorySegments
-from loaders.store import MemoryStore, ObjectStore
+from accel.testing import MemorySegments
+from loaders.store import MemoryStore
+from tests.accel.history.store.workflows import WORKS
 
 
-def opened(store: ObjectStore | None = None, host: MemorySegments | None = None) -> StreamStore:
-    streams = StreamStore.open(MemoryStore() if store is None else store, host=host or MemorySegments())
+def opened() -> StreamStore:
+    streams = StreamStore.open(MemoryStore(), host=MemorySegments())
     streams.create_scope("shop")
     return streams
 
@@ -74,12 +75,6 @@ def test_a_split_or_merge_that_was_carried_out_may_be_repeated_until_the_next_sc
         orders.split("0@0")
 
 
-def test_a_merge_leaves_as_many_segments_as_the_owner_wants() -> None:
-    stream = opened().create_stream("shop", "orders", StreamConfiguration(min_segments=2))
-    with pytest.raises(ScalePrecondition):
-        stream.merge("0@0", "1@0")
-
-
 # Progress
 
 
@@ -93,23 +88,14 @@ def test_a_scale_is_told_to_be_none_then_done(orders: Stream) -> None:
 
 def test_a_scale_that_died_anywhere_is_under_way_or_can_begin_anew() -> None:
     """Pitfall A7: a scale counted as done once its epoch was current, and its rest was in the way of the next one."""
-    seen, writes = set(), 0
-    while True:
-        store, host = MemoryStore(), MemorySegments()
-        opened(store, host).create_stream("shop", "orders", segments=2)
-        crashing = CrashStore(store, writes)
-        try:
-            StreamStore.open(crashing, host=host).stream("shop", "orders").split("0@0")
-        except Crash:
-            stream = StreamStore.open(store, host=host).stream("shop", "orders")
-            seen.add(progress := stream.scale_progress(0))
-            if progress is ScaleProgress.DONE:
-                stream.split("1@0")
-            stream.recover()
-            assert stream.scale_progress(0) in (ScaleProgress.NONE, ScaleProgress.DONE)
-            writes += 1
-        else:
-            break
+    seen = set()
+    for _, bench in WORKS["scale"].crashed():
+        stream = bench.stream()
+        seen.add(progress := stream.scale_progress(0))
+        if progress is ScaleProgress.DONE:
+            stream.split("0@0")
+        stream.recover()
+        assert stream.scale_progress(0) in (ScaleProgress.NONE, ScaleProgress.DONE)
     assert {ScaleProgress.NONE, ScaleProgress.UNDER_WAY} <= seen
 
 

@@ -10,10 +10,9 @@ from accel.errors import (
 )
 from accel.history.rules.configuration import ScalingKind, ScalingPolicy, StreamConfiguration
 from accel.history.rules.states import StreamState
-from accel.history.rules.transactions import TransactionStatus
 from accel.testing import Crash, CrashStore
 from loaders.store import MemoryStore
-from tests.accel.history.store.bench import NAME, START_MS, Bench, cut, ids
+from tests.accel.history.store.bench import NAME, START_MS, Bench, ids
 from tests.accel.history.store.workflows import WORKS
 from tests.conformance.history_world import SCOPE, STREAM
 
@@ -106,22 +105,6 @@ def test_a_stream_whose_creation_was_cut_short_can_be_deleted_wherever_that_was(
         bench.streams().delete_stream(SCOPE, STREAM)
         assert list(bench.streams().streams(SCOPE)) == []
         assert bench.streams().create_stream(SCOPE, STREAM).state() is StreamState.ACTIVE
-
-
-def test_a_sealed_stream_takes_no_change(bench: Bench) -> None:
-    transaction = bench.stream().transactions.begin()
-    bench.stream().seal()
-    bench.stream().seal()
-    stream = bench.stream()
-    assert stream.state() is StreamState.SEALED
-    assert stream.transactions.status(transaction) is TransactionStatus.ABORTED
-    with pytest.raises(IllegalState):
-        stream.scale(ids("0@0"), [(0.0, 0.5)])
-    with pytest.raises(IllegalState):
-        stream.transactions.begin()
-    with pytest.raises(IllegalState):
-        stream.truncate(cut(s0_0=1, s1_0=1))
-    assert stream.cuts.size_between({}, cut(s0_0=7, s1_0=7)) == 14
 
 
 def test_each_segment_is_bound_to_a_stream_of_its_own_before_its_epoch_is_there(bench: Bench) -> None:
