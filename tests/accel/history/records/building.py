@@ -1,4 +1,4 @@
-"""Histories as brokers make them: segments split and merge, now and then a commit rolls over to duplicate epochs."""
+"""Histories as brokers make them: segments split and merge."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from accel.history.rules.epochs import HistoryChunk, HistoryDelta
-from accel.history.rules.segments import NO_SEGMENTS, SegmentRecord, Segments
+from accel.history.rules.segments import SegmentRecord, Segments
 from accel.history.rules.values import IdMap, make_id
 
 START_MS = 1_760_000_000_000
@@ -41,10 +41,6 @@ class Story:
             SegmentRecord(make_id(0, number), START_MS, number / segments, end) for number, end in enumerate(ends)
         ]
 
-    def begin(self) -> HistoryDelta:
-        """Epoch 0."""
-        return HistoryDelta(0, 0, NO_SEGMENTS, by_id(self.live), START_MS)
-
     def scale(self, operations: int) -> HistoryDelta:
         """One epoch in which so many segments split or pairs merge, of each about as many."""
         self._next_epoch()
@@ -61,19 +57,6 @@ class Story:
                 sealed += old
                 created += new
         return HistoryDelta(self.epoch, self.epoch, by_id(sealed), by_id(created), self.time_ms)
-
-    def roll(self) -> list[HistoryDelta]:
-        """Two duplicate epochs, after which all segments have new ids."""
-        reference = self.epoch
-        deltas = []
-        for _ in range(2):
-            self._next_epoch()
-            deltas.append(HistoryDelta(self.epoch, reference, NO_SEGMENTS, NO_SEGMENTS, self.time_ms))
-        self.live = [
-            SegmentRecord(make_id(self.epoch, each.number), self.time_ms, each.key_start, each.key_end)
-            for each in self.live
-        ]
-        return deltas
 
     def _next_epoch(self) -> None:
         self.epoch += 1

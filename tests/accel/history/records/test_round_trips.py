@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,14 @@ from hypothesis import strategies as st
 from accel.history import records as codecs
 from accel.history.records import HistoryForm
 from accel.history.rules.cuts import CutSpan
-from accel.history.rules.epochs import EpochRecord, EpochTransition, HistoryChunk, HistoryDelta
+from accel.history.rules.epochs import EpochRecord, EpochTransition, HistoryChunk, HistoryDelta, delta_of
 from accel.history.rules.retention import RetentionSet, StreamCutRecord, TruncationRecord
 from accel.history.rules.segments import KeyRanges, Segments
 from accel.history.rules.transactions import CommitOrder, CommittingTransactions
 from accel.history.rules.values import EPOCH_MAX, NUMBER_MAX, IdMap, IdSet, make_id
 from range_index.epoch_times import Block, BlockKind, BlockTimes, EpochTimesRoot, append, first_root, show_epochs
-from tests.accel.history.records.building import Story, by_id, chunk_of_scales
+from tests.accel.history.records.building import chunk_of_scales
+from tests.accel.history.rules.streams import Stream, streams
 
 int64s = st.integers(-(2**63), 2**63 - 1)
 naturals = st.integers(0, 2**63 - 1)
@@ -47,21 +49,16 @@ def tilings(draw: st.DrawFn, epoch: int) -> Segments:
     return Segments.make(sorted(ids), draw(st.integers(0, 2**62)), starts, ends)
 
 
-@st.composite
-def stories(draw: st.DrawFn) -> tuple[list[HistoryDelta], Story]:
-    """What a stream goes through, from its creation on; and the stream as it is then."""
-    story = Story(draw(st.integers(0, 2**32)), draw(st.integers(1, 6)), halves=draw(st.booleans()))
-    deltas = [story.begin()]
-    for operations in draw(st.lists(st.integers(0, 4), max_size=15)):
-        deltas += [story.scale(operations)] if operations else story.roll()
-    return deltas, story
+def deltas_of(stream: Stream) -> list[HistoryDelta]:
+    """What changed in each epoch."""
+    return list(map(delta_of, stream.records, [None, *stream.records]))
 
 
 @settings(deadline=None)
-@given(stories(), st.data())
-def test_any_run_of_epochs_is_read_back(found: tuple[list[HistoryDelta], Story], data: st.DataObject) -> None:
+@given(streams(changes_max=15), st.data())
+def test_any_run_of_epochs_is_read_back(given_stream: tuple[Stream, Random], data: st.DataObject) -> None:
     """Also where a chunk begins in the middle, and seals what was created before it or stamped anew within it."""
-    deltas, _ = found
+    deltas = deltas_of(given_stream[0])
     first = data.draw(st.integers(0, len(deltas) - 1))
     stop = data.draw(st.integers(first + 1, len(deltas)))
     chunk = HistoryChunk.of(deltas[first:stop])
@@ -71,9 +68,9 @@ def test_any_run_of_epochs_is_read_back(found: tuple[list[HistoryDelta], Story],
 
 
 @settings(deadline=None)
-@given(stories())
-def test_a_chunk_may_be_continued_after_it_was_read(found: tuple[list[HistoryDelta], Story]) -> None:
-    deltas, _ = found
+@given(streams(changes_max=15))
+def test_a_chunk_may_be_continued_after_it_was_read(given_stream: tuple[Stream, Random]) -> None:
+    deltas = deltas_of(given_stream[0])
     chunk = HistoryChunk.of(deltas[:1])
     for delta in deltas[1:]:
         stored = codecs.HISTORY_CHUNK.encode(chunk)
@@ -81,12 +78,6 @@ def test_a_chunk_may_be_continued_after_it_was_read(found: tuple[list[HistoryDel
         assert longer is not None
         chunk = longer
     assert list(chunk) == deltas
-
-
-def told(found: tuple[list[HistoryDelta], Story]) -> EpochRecord:
-    """The epoch at the end of a story."""
-    story = found[1]
-    return EpochRecord(story.epoch, story.epoch, by_id(story.live), story.time_ms, 3, 4)
 
 
 @st.composite
@@ -135,7 +126,7 @@ def roots(draw: st.DrawFn) -> EpochTimesRoot:
 
 
 RECORDS: dict[str, tuple[HistoryForm[Any], st.SearchStrategy[Any]]] = {
-    "an epoch after any story": (codecs.EPOCH_RECORD, stories().map(told)),
+    "an epoch after any story": (codecs.EPOCH_RECORD, streams().map(lambda found: found[0].current)),
     "an epoch with any keys": (codecs.EPOCH_RECORD, epoch_records()),
     "a transition": (
         codecs.EPOCH_TRANSITION,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Iterator
 from random import Random
 
 import numpy as np
@@ -13,11 +12,11 @@ from hypothesis import given, settings
 from accel.errors import NotInHistory
 from accel.history.rules import epochs
 from accel.history.rules.cuts import between
-from accel.history.rules.epochs import EpochRecord, HistoryChunk
-from accel.history.rules.segments import NO_SEGMENTS, Segments
-from accel.history.rules.states import first_epoch
+from accel.history.rules.segments import NO_SEGMENTS
 from accel.history.rules.values import IdMap
+from loaders.store import MemoryStore
 from tests.accel.history.rules.streams import Stream, new, streams, whole
+from tests.accel.history.store.long_history import LongHistory
 
 EXAMPLES = settings(max_examples=60, deadline=None)
 
@@ -68,42 +67,18 @@ def test_epoch_counts() -> None:
 
 def test_walking_ten_thousand_epochs_holds_one_chunk_and_one_epoch() -> None:
     """Pitfall A6: a question about cuts built the record of every epoch in memory (pravega issue 5885)."""
-    first = first_epoch(100, 1000)
-    peak = 0
+    history = LongHistory(10_000, 10, MemoryStore())
+    first = history.record(0)
     tracemalloc.start()
     try:
-        start = epochs.place(IdMap(first.segments.ids, np.zeros(100)), first, [], lambda _: first)
-        parts = between(epochs.segments_of(first, long_history(first, 10_000), lambda _: first, 10_000), start, None)
+        start = epochs.place(IdMap(first.segments.ids, np.zeros(10)), first, [], history.record)
+        parts = between(epochs.segments_of(first, map(history.chunk, range(10)), history.record, 9_999), start, None)
         count = sum(len(part) for part in parts)
-        peak = tracemalloc.get_traced_memory()[1]
+        peak_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert count == 10_100
-    assert peak < 8 * 2**20
-
-
-def long_history(first: EpochRecord, last: int) -> Iterator[HistoryChunk]:
-    """A stream that replaces its oldest segment in each epoch, in chunks of 1,000."""
-    known = list(first.segments)
-    for begin in range(1, last + 1, 1000):
-        numbers = np.arange(begin, min(begin + 1000, last + 1))
-        created = Segments.make(
-            numbers << 32 | numbers + 99,
-            1000 + numbers,
-            [known[number % 100].key_start for number in numbers],
-            [known[number % 100].key_end for number in numbers],
-        )
-        olds = [number - 100 for number in numbers.tolist()]
-        sealed = Segments.make(
-            [max(old, 0) << 32 | old + 99 for old in olds],
-            1000,
-            created.key_starts,
-            created.key_ends,
-        )
-        stops = np.arange(1, len(numbers) + 1)
-        yield HistoryChunk(
-            begin, numbers, 1000 + numbers, sealed=sealed, sealed_stops=stops, created=created, created_stops=stops
-        )
+    assert count == 100_000
+    assert peak_bytes < 4 * 2**20
 
 
 def test_no_segments_are_a_part_like_any_other() -> None:

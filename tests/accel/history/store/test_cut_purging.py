@@ -47,6 +47,14 @@ def stale() -> Bench:
     return truncated().clone()
 
 
+@pytest.fixture
+def due(stale: Bench) -> Bench:
+    """The same; the next run records a cut, and truncates to it: all others are stale then."""
+    keep(stale, RetentionPolicy(RetentionKind.TIME, 0))
+    stale.append_all(1)
+    return stale
+
+
 @cache
 def truncated() -> Bench:
     bench = recorded().clone()
@@ -125,6 +133,13 @@ def stream_on(bench: Bench, executor: Executor, store: ObjectStore | None = None
     """The stream for somebody who has an executor."""
     opened = StreamStore.open(store or bench.store, system=bench.components(), host=bench.host, executor=executor)
     return opened.stream(SCOPE, STREAM)
+
+
+def run_before(bench: Bench, store: ObjectStore | None = None) -> Later:
+    """A run of retention, and what it leaves to its executor."""
+    later = Later()
+    assert stream_on(bench, later, store).retention.run(bench.tick()) is not None
+    return later
 
 
 # Purging by itself
@@ -246,112 +261,94 @@ def test_a_crash_in_the_middle_of_a_purge_leaves_nothing_that_matters(stale: Ben
         assert times(bench) == times(whole)
 
 
-def test_a_run_does_not_fail_for_its_purge(stale: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    keep(stale, RetentionPolicy(RetentionKind.TIME, 0))
-    stale.append_all(1)
-    outcome, point = stale.stream(around=Broken(stale.store)).workflows.retention.retain(stale.tick())
+def test_a_run_does_not_fail_for_its_purge(due: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    outcome, point = due.stream(around=Broken(due.store)).workflows.retention.retain(due.tick())
     assert outcome is Retained.TRUNCATED
     assert point is not None
     assert [each.levelno for each in caplog.records] == [logging.WARNING]
     assert f"{SCOPE}/{STREAM}" in caplog.text
     assert "out of order" in caplog.text
-    assert len(times(stale)) == CUTS + 1, "nothing was purged"
-    stale.append_all(1)
-    stale.stream().retention.run(stale.tick())
-    assert len(times(stale)) == len(records(stale)) == 1
+    assert len(times(due)) == CUTS + 1, "nothing was purged"
+    due.append_all(1)
+    due.stream().retention.run(due.tick())
+    assert len(times(due)) == len(records(due)) == 1
 
 
-def test_a_run_purges_so_many_and_the_next_one_the_rest(stale: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_purges_so_many_and_the_next_one_the_rest(due: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention_workflow, "PURGED_AT_ONCE_MAX", 5)
-    keep(stale, RetentionPolicy(RetentionKind.TIME, 0))
     left = []
     for _ in range(3):
-        stale.append_all(1)
-        stale.stream().retention.run(stale.tick())
-        left.append(len(times(stale)))
-        assert len(records(stale)) == left[-1]
+        due.append_all(1)
+        due.stream().retention.run(due.tick())
+        left.append(len(times(due)))
+        assert len(records(due)) == left[-1]
     assert left == [3, 1, 1]
 
 
 # Beside the run
 
 
-def test_with_an_executor_a_run_does_not_wait_for_the_purge(stale: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_an_executor_a_run_does_not_wait_for_the_purge(due: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention_workflow, "SLICE_CUTS", 3)
-    keep(stale, RetentionPolicy(RetentionKind.TIME, 0))
-    later = Later()
-    stale.append_all(1)
-    assert stream_on(stale, later).retention.run(stale.tick()) is not None
-    assert len(times(stale)) == len(records(stale)) == CUTS + 1
+    later = run_before(due)
+    assert len(times(due)) == len(records(due)) == CUTS + 1
     left = []
     while later.waiting:
         later.step()
-        assert times(stale) == records(stale), "a slice is whole"
-        left.append(len(times(stale)))
+        assert times(due) == records(due), "a slice is whole"
+        left.append(len(times(due)))
     assert left == [5, 2, 1]
 
 
-def test_a_purge_beside_the_run_is_bounded(stale: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_purge_beside_the_run_is_bounded(due: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention_workflow, "SLICE_CUTS", 2)
     monkeypatch.setattr(retention_workflow, "PURGED_AT_ONCE_MAX", 5)
-    keep(stale, RetentionPolicy(RetentionKind.TIME, 0))
-    later = Later()
-    stream_on(stale, later).retention.run(stale.tick())
+    later = run_before(due)
     while later.waiting:
         later.step()
-    assert len(times(stale)) == CUTS + 1 - 5
+    assert len(times(due)) == CUTS + 1 - 5
 
 
 def test_a_purge_that_fails_beside_the_run_is_told_and_not_taken_up(
-    stale: Bench, caplog: pytest.LogCaptureFixture
+    due: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
-    keep(stale, RetentionPolicy(RetentionKind.TIME, 0))
-    later = Later()
-    stale.append_all(1)
-    assert stream_on(stale, later, Broken(stale.store)).retention.run(stale.tick()) is not None
+    later = run_before(due, Broken(due.store))
     later.step()
     assert "could not be purged" in caplog.text
     assert not later.waiting
 
 
 def test_the_cuts_of_a_stream_that_is_deleted_meanwhile_need_no_purge(
-    stale: Bench, caplog: pytest.LogCaptureFixture
+    due: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
-    keep(stale, RetentionPolicy(RetentionKind.TIME, 0))
-    later = Later()
-    stale.append_all(1)
-    stream_on(stale, later).retention.run(stale.tick())
-    stale.stream().seal()
-    stale.streams().delete_stream(SCOPE, STREAM)
+    later = run_before(due)
+    due.stream().seal()
+    due.streams().delete_stream(SCOPE, STREAM)
     later.step()
     assert (caplog.text, len(later.waiting)) == ("", 0)
 
 
 def test_whoever_closes_the_executor_waits_for_one_slice_at_most(
-    stale: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    due: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, retention_workflow.logger.name)
     monkeypatch.setattr(retention_workflow, "SLICE_CUTS", 3)
-    keep(stale, RetentionPolicy(RetentionKind.TIME, 0))
     later = Later()
-    stream = stream_on(stale, later)
-    stale.append_all(1)
-    stream.retention.run(stale.tick())
+    stream = stream_on(due, later)
+    stream.retention.run(due.tick())
     later.is_shut_down = True
     later.step()
     assert not later.waiting
-    assert len(times(stale)) == len(records(stale)) == CUTS + 1 - 3
-    stale.append_all(1)
-    assert stream.retention.run(stale.tick()) is not None, "nor does a run fail for it"
+    assert len(times(due)) == len(records(due)) == CUTS + 1 - 3
+    due.append_all(1)
+    assert stream.retention.run(due.tick()) is not None, "nor does a run fail for it"
     assert caplog.text.count("the next run of retention purges the remaining") == 2
 
 
-def test_a_purge_on_an_executor_of_one_thread_does_not_wait_for_itself(stale: Bench) -> None:
-    keep(stale, RetentionPolicy(RetentionKind.TIME, 0))
+def test_a_purge_on_an_executor_of_one_thread_does_not_wait_for_itself(due: Bench) -> None:
     with ThreadPoolExecutor(1) as executor:
-        stale.append_all(1)
-        assert stream_on(stale, executor).retention.run(stale.tick()) is not None
-    assert len(times(stale)) == len(records(stale)) == 1
+        assert stream_on(due, executor).retention.run(due.tick()) is not None
+    assert len(times(due)) == len(records(due)) == 1
 
 
 # Several at once
