@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import TypeVar
 from uuid import UUID
@@ -15,11 +16,12 @@ import pytest
 from accel.errors import AccelError, IllegalState, NotInHistory, Sought, StreamDeleted
 from accel.history.rules.configuration import RetentionKind, RetentionPolicy, StreamConfiguration
 from accel.history.rules.states import StreamState
-from accel.history.store import Stream, StreamStore
+from accel.history.store import Stream
 from accel.testing import Crash, CrashStore
+from loaders.store import ObjectStore
 from tests.accel.history.store.bench import NAME, START_MS, Bench, cut, ids
-from tests.accel.history.store.watching import Interrupted
-from tests.accel.history.store.workflows import WORKS
+from tests.accel.history.store.watching import Interrupted, overtaken
+from tests.accel.history.store.workflows import WORKS, Act, create, delete, delete_scope, scope
 from tests.conformance.history_world import SCOPE, STREAM
 from tests.conformance.steps import set_state
 
@@ -122,8 +124,8 @@ class Two:
     """Two who act at once."""
 
     prepare: Callable[[Bench], object]
-    one: Callable[[StreamStore], object]
-    other: Callable[[StreamStore], object]
+    one: Act
+    other: Act
 
 
 def emptied(bench: Bench) -> None:
@@ -136,70 +138,50 @@ def sealed(bench: Bench) -> None:
     bench.create().seal()
 
 
-def create(streams: StreamStore) -> object:
-    return streams.create_stream(SCOPE, STREAM, StreamConfiguration(min_segments=2))
+def create_other(bench: Bench, store: ObjectStore, _: int) -> object:
+    return bench.streams(store).create_stream(SCOPE, STREAM, StreamConfiguration(min_segments=3))
 
 
-def create_other(streams: StreamStore) -> object:
-    return streams.create_stream(SCOPE, STREAM, StreamConfiguration(min_segments=3))
-
-
-def delete(streams: StreamStore) -> None:
-    streams.delete_stream(SCOPE, STREAM)
-
-
-def delete_scope(streams: StreamStore) -> None:
-    streams.delete_scope(SCOPE)
-
-
-def remake_scope(streams: StreamStore) -> None:
+def remake_scope(bench: Bench, store: ObjectStore, _: int) -> None:
+    streams = bench.streams(store)
     with suppress(IllegalState):
         streams.delete_scope(SCOPE)
     streams.create_scope(SCOPE)
 
 
-def recover(streams: StreamStore) -> object:
-    return streams.recover()
-
-
-def scope_alone(bench: Bench) -> None:
-    bench.streams().create_scope(SCOPE)
+def recover(bench: Bench, store: ObjectStore, _: int) -> object:
+    return bench.streams(store).recover()
 
 
 PAIRS = {
-    "create, delete scope": Two(scope_alone, create, delete_scope),
-    "delete scope, create": Two(scope_alone, delete_scope, create),
+    "create, delete scope": Two(scope, create, delete_scope),
+    "delete scope, create": Two(scope, delete_scope, create),
     "create again, delete scope": Two(emptied, create, delete_scope),
     "delete scope, create again": Two(emptied, delete_scope, create),
-    "create, delete and make scope": Two(scope_alone, create, remake_scope),
+    "create, delete and make scope": Two(scope, create, remake_scope),
     "delete and make scope, create": Two(emptied, remake_scope, create),
     "delete scope twice": Two(emptied, delete_scope, delete_scope),
-    "create, create other": Two(scope_alone, create, create_other),
-    "create, delete": Two(scope_alone, create, delete),
+    "create, create other": Two(scope, create, create_other),
+    "create, delete": Two(scope, create, delete),
     "delete, create": Two(sealed, delete, create),
     "delete twice": Two(sealed, delete, delete),
     "delete, recover": Two(sealed, delete, recover),
-    "create, recover": Two(scope_alone, create, recover),
+    "create, recover": Two(scope, create, recover),
     "delete scope, recover": Two(emptied, delete_scope, recover),
 }
 
 
-class Acknowledged:
-    """What each was told."""
-
-    def __init__(self) -> None:
-        self.streams: list[Stream] = []
-
-    def tell(self, act: Callable[[StreamStore], object], streams: StreamStore) -> None:
-        with suppress(AccelError):
-            found = act(streams)
-            if isinstance(found, Stream):
-                self.streams.append(found)
+def tell(told: list[Stream], act: Act, bench: Bench, store: ObjectStore) -> None:
+    """Act, and keep the stream that was returned."""
+    with suppress(AccelError):
+        found = act(bench, store, bench.now_ms)
+        if isinstance(found, Stream):
+            told.append(found)
 
 
-def check_sound(bench: Bench, told: Acknowledged, *, may_be_deleted: bool) -> None:
+def check_sound(bench: Bench, told: list[Stream], *, may_be_deleted: bool) -> None:
     """Whoever was told of a stream has it, nothing is orphaned, and everything can go on."""
-    for each in told.streams:
+    for each in told:
         if not may_be_deleted:
             assert bench.stream().unique_id == each.unique_id
             assert bench.stream().state() is StreamState.ACTIVE
@@ -227,10 +209,10 @@ def check_sound(bench: Bench, told: Acknowledged, *, may_be_deleted: bool) -> No
 def test_two_at_once_orphan_nothing_wherever_one_comes_between_calls_of_the_other(name: str) -> None:
     pair = PAIRS[name]
     for number in count():
-        bench, told = Bench(), Acknowledged()
+        bench, told = Bench(), list[Stream]()
         pair.prepare(bench)
-        other = Interrupted(bench.store, number, lambda: told.tell(pair.other, bench.streams()))  # noqa: B023 - at once
-        told.tell(pair.one, bench.streams(other))
+        other = Interrupted(bench.store, number, lambda: tell(told, pair.other, bench, bench.store))  # noqa: B023 - at once
+        tell(told, pair.one, bench, other)
         check_sound(bench, told, may_be_deleted="delete" in name and "scope" not in name)
         if other.calls <= number:
             return
@@ -241,16 +223,11 @@ def test_two_at_once_orphan_nothing_when_one_dies_after_the_other_came_between(n
     pair = PAIRS[name]
     for number in range(0, 24, 3):
         for dies_after in (0, 2):
-            bench, told = Bench(), Acknowledged()
+            bench, told = Bench(), list[Stream]()
             pair.prepare(bench)
-            inner = CrashStore(bench.store, None)
-
-            def act(bench: Bench = bench, inner: CrashStore = inner, dies: int = dies_after) -> None:
-                told.tell(pair.other, bench.streams())  # noqa: B023 - at once
-                inner._crash_before_write = inner.writes + dies  # from now on
-
+            other = partial(tell, told, pair.other, bench, bench.store)
             with suppress(Crash):
-                told.tell(pair.one, bench.streams(Interrupted(inner, number, act)))
+                tell(told, pair.one, bench, overtaken(bench.store, number, other, dies_after))
             check_sound(bench, told, may_be_deleted="delete" in name and "scope" not in name)
 
 

@@ -11,28 +11,24 @@ import pytest
 from accel.errors import AccelError
 from accel.history.rules.states import StreamState
 from accel.history.store.names import OrphanedTables
-from accel.testing import Crash, CrashStore
+from accel.testing import Crash
 from tests.accel.history.store.bench import Bench
-from tests.accel.history.store.watching import Interrupted
+from tests.accel.history.store.watching import Interrupted, overtaken
 from tests.accel.history.store.workflows import WORKS, Work
 from tests.conformance.history_world import SCOPE, STREAM
 from tests.examples import swept
 
 
-def overtaken(work: Work, before_call: int, dies_after_writes: int) -> Bench:
+def died(work: Work, before_call: int, dies_after_writes: int) -> Bench:
     """One begins, another does all of it before some call of the first, which dies some writes later."""
     bench = work.bench()
-    first: list[CrashStore] = []
 
     def other() -> None:
         with suppress(AccelError):
             work.act(bench, bench.store, bench.now_ms)
-        first[0]._crash_before_write = first[0].writes + dies_after_writes  # from now on
 
-    inner = CrashStore(bench.store, None)
-    first.append(inner)
     with suppress(AccelError, Crash):
-        work.act(bench, Interrupted(inner, before_call, other), bench.now_ms)
+        work.act(bench, overtaken(bench.store, before_call, other, dies_after_writes), bench.now_ms)
     return bench
 
 
@@ -42,7 +38,7 @@ def test_nothing_is_left_of_who_was_overtaken_and_died(name: str) -> None:
     whole = work.whole()
     expected = whole.bench.live_keys()
     for before_call, dies_after_writes in swept(product(range(whole.calls), (0, 1, 2, 3, 5, 8))):
-        bench = overtaken(work, before_call, dies_after_writes)
+        bench = died(work, before_call, dies_after_writes)
         bench.streams().recover()
         assert bench.live_keys() == expected, (before_call, dies_after_writes)
         assert name != "create" or bench.stream().state() is StreamState.ACTIVE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from accel.testing import Crash
+from accel.testing import Crash, CrashStore
 from loaders.store.decorated import WRITES, DecoratedStore, StoreCall
 
 if TYPE_CHECKING:
@@ -29,6 +29,17 @@ class Interrupted(DecoratedStore):
         if self.calls - 1 == self._before_call:
             self._act()
         return send()
+
+
+def overtaken(store: ObjectStore, before_call: int, act: Callable[[], object], dies_after: int) -> ObjectStore:
+    """Somebody else acts before one of the requests; the process dies so many writes later."""
+    inner = CrashStore(store, None)
+
+    def other() -> None:
+        act()
+        inner._crash_before_write = inner.writes + dies_after  # from now on
+
+    return Interrupted(inner, before_call, other)
 
 
 class Watched(DecoratedStore):
