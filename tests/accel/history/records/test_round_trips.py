@@ -112,8 +112,8 @@ def retention_sets(draw: st.DrawFn) -> RetentionSet:
 
 @st.composite
 def commits(draw: st.DrawFn) -> CommittingTransactions:
-    ids, epoch = draw(transaction_ids), draw(st.integers(0, EPOCH_MAX - 2))
-    return CommittingTransactions(epoch, ids, epoch if ids and draw(st.booleans()) else None)
+    ids, epoch, rolls = draw(transaction_ids), draw(st.integers(0, EPOCH_MAX - 2)), draw(st.booleans())
+    return CommittingTransactions(epoch, ids, epoch if ids and rolls else None)
 
 
 @st.composite
