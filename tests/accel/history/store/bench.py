@@ -6,7 +6,7 @@ import itertools
 import re
 from copy import copy
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from accel.history.rules.configuration import HistoryLayout, RetentionKind, RetentionPolicy, StreamConfiguration
@@ -69,10 +69,10 @@ class Bench(World):
         """A new client, with nothing cached, or the one that takes all work."""
         return self.client if self.client is not None else self.opened(self.host, around)
 
-    def opened(self, host: object, around: ObjectStore | None = None, **more: Any) -> StreamStore:
+    def opened(self, host: object, around: ObjectStore | None = None) -> StreamStore:
         """A client with another host, or none."""
         store = self.store if around is None else around
-        return StreamStore.open(store, system=self.components(), settings=self.settings, host=host, **more)  # type: ignore[arg-type]
+        return StreamStore.open(store, system=self.components(), settings=self.settings, host=host)  # type: ignore[arg-type]
 
     def stream(self, sizes: Mapping[int, int] | None = None, around: ObjectStore | None = None) -> Stream:
         """The stream, opened by a new client."""
