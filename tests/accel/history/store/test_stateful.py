@@ -46,7 +46,7 @@ from tests.conformance.history_world import SCOPE, STREAM
 from tests.examples import examples
 
 CHUNK_SIZES = (1, 2, 3, 1000)
-EXAMPLES = 4
+EXAMPLES = 10
 STEPS = 30
 
 SEEDS = st.integers(0, 2**32)

@@ -60,6 +60,19 @@ def test_a_stream_without_transactions_has_no_tables_for_them(bench: Bench) -> N
     assert not [each for each in bench.live_keys() if "transactionsInEpoch" in each]
 
 
+def test_the_same_decision_twice_is_one_and_the_opposite_is_refused(bench: Bench) -> None:
+    stream = bench.stream()
+    transaction = stream.transactions.begin()
+    assert stream.transactions.seal(transaction, commit=True) is TransactionStatus.COMMITTING
+    assert stream.transactions.seal(transaction, commit=True) is TransactionStatus.COMMITTING
+    with pytest.raises(IllegalState):
+        stream.transactions.seal(transaction, commit=False)
+    stream.commit()
+    assert stream.transactions.seal(transaction, commit=True) is TransactionStatus.COMMITTED
+    with pytest.raises(IllegalState):
+        stream.transactions.seal(transaction, commit=False)
+
+
 def test_ends_of_transactions_are_remembered_for_two_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transaction_store, "COMPLETED_BATCH_MS", 1000)
     bench = Bench()
