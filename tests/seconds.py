@@ -65,16 +65,6 @@ LONG: Final[Mapping[str, Sequence[str]]] = {
     "tests/accel/history/store/test_cut_purging.py::"
     "test_a_stale_cut_changes_no_answer_whether_its_record_is_there_or_not": ["gone1-False", "gone3-False"],
     "tests/accel/history/store/test_pitfalls.py::test_a_scale_costs_the_same_however_many_epochs_there_were": [],
-    "tests/accel/history/store/test_races.py::test_two_who_do_the_same_at_once_end_as_one": [
-        "scale",
-        "create again",
-        "create",
-        "seal",
-        "delete",
-        "configure",
-        "truncate",
-        "commit",
-    ],
     "tests/accel/history/store/test_records_kept.py::test_the_size_of_a_record_is_what_it_takes": ["chunk"],
     "tests/accel/history/store/test_transactions.py::"
     "test_where_a_transaction_was_merged_is_noted_once_whoever_goes_on_after_a_crash": ["False"],

@@ -99,7 +99,7 @@ AREAS: Final = (
             *_tests(
                 "accel/history/store",
                 "scales advice writes hostless shape streams retention_runs retention calls stateful ownership "
-                "preemptions transactions pitfalls records_kept orphaned_tables edges interleavings "
+                "transactions pitfalls records_kept orphaned_tables edges interleavings "
                 "conformance cut_purging names crashes races",
             ),
         ],

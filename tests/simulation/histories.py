@@ -30,7 +30,7 @@ from accel.history.store import HistorySettings, Stream, StreamStore
 from accel.testing import MemorySegments
 from loaders.errors import StoreError, TableError
 from tests.accel.history.store.bench import Bench
-from tests.accel.history.store.test_preemptions import check_sound
+from tests.accel.history.store.soundness import check_sound
 from tests.conformance.history_world import SCOPE, STREAM
 from tests.simulation.hosts import SteppingHost
 from tests.simulation.names import Names, settle_names

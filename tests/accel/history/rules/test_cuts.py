@@ -37,22 +37,6 @@ def test_a_reader_is_always_at_a_valid_cut(given_stream: tuple[Stream, Random]) 
 
 
 @EXAMPLES
-@given(streams())
-def test_validity_is_what_looking_at_each_key_gives(given_stream: tuple[Stream, Random]) -> None:
-    stream, random = given_stream
-    known = sorted(stream.reader().known)
-    reader = stream.reader()
-    for _ in range(6):
-        stream.advance(reader, random)
-        cut = dict(reader.offsets)
-        if cut and random.random() < 0.5:
-            del cut[random.choice(sorted(cut))]
-        if random.random() < 0.7:
-            cut[random.choice(known)] = random.choice([-1, 0, 5])
-        assert stream.is_valid(cut) == naive.is_valid(stream.records, cut), cut
-
-
-@EXAMPLES
 @given(streams(changes_max=6))
 def test_a_cut_is_valid_if_and_only_if_a_reader_can_be_at_it(given_stream: tuple[Stream, Random]) -> None:
     """A reader reads each segment to its end before the segments that continue it."""

@@ -21,7 +21,8 @@ step by step by a caller. What makes the model smaller, and why nothing is lost 
   current epoch has moved on. What the host says of a sealed segment stays so. The other pairs take these steps one by
   one.
 
-The model must be able to fail: it finds what each of the `MUTANTS` does. `test_preemptions` binds it to the real code.
+The model must be able to fail: it finds what each of the `MUTANTS` does. In the real code processes stop before their
+calls in `test_ownership`, and in any order in `tests.simulation`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Who has the stream, case by case: what a process that is late may not end, and what a refusal may not leave behind.
 
-`test_interleavings` has all interleavings of a model; `test_preemptions` those of the code.
+`test_interleavings` has all interleavings of a model; `tests.simulation` takes the steps of the code in random orders.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from accel.history.rules.transactions import TransactionStatus
 from accel.history.store import recovering
 from accel.testing import Crash, CrashStore
 from tests.accel.history.store.bench import NAME, Bench, cut, ids
-from tests.accel.history.store.test_preemptions import check_sound
+from tests.accel.history.store.soundness import check_sound
 from tests.accel.history.store.watching import Interrupted, WatchedHost
 from tests.conformance.history_queries import everything
 from tests.conformance.history_world import SCOPE, STREAM

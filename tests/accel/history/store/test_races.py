@@ -1,8 +1,4 @@
-"""Two processes do the same at once: one does all of it between two calls of the other, whichever two.
-
-Each may be refused, as the other is in the way. But once both are through, and somebody has repeated the work if it was
-refused, everything is as if one had done it alone. And nobody ever sees a current epoch without its records.
-"""
+"""Somebody reads between any two calls of a workflow, and threads whose requests mix in an order of a seed."""
 
 from __future__ import annotations
 
@@ -15,10 +11,8 @@ import pytest
 
 from accel.errors import AccelError
 from loaders.store.decorated import DecoratedStore, StoreCall
-from tests.accel.history.store.bench import Bench
-from tests.accel.history.store.watching import Interrupted, Watched
-from tests.accel.history.store.workflows import WORKS, Work
-from tests.examples import swept
+from tests.accel.history.store.watching import Watched
+from tests.accel.history.store.workflows import WORKS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,29 +20,6 @@ if TYPE_CHECKING:
     from loaders.store import ObjectStore
 
 Answer = TypeVar("Answer")
-
-CALLS_MAX = 300
-
-
-def quietly(work: Work, bench: Bench, store: ObjectStore, time_ms: int) -> None:
-    with suppress(AccelError):
-        work.act(bench, store, time_ms)
-
-
-@pytest.mark.parametrize("name", WORKS)
-def test_two_who_do_the_same_at_once_end_as_one(name: str) -> None:
-    work = WORKS[name]
-    whole = work.whole()
-    expected = work.shown(whole.bench, with_times=True)
-    assert 0 < whole.calls < CALLS_MAX
-    for number in swept(range(whole.calls)):
-        bench = work.bench()
-        time_ms = bench.now_ms
-        other = Interrupted(bench.store, number, lambda: quietly(work, bench, bench.store, time_ms))  # noqa: B023 - at once
-        quietly(work, bench, other, time_ms)
-        if work.shown(bench, with_times=True) != expected:
-            work.finish(bench, time_ms, recover=True)
-        assert work.shown(bench, with_times=True) == expected, f"the other acts before call {number}"
 
 
 class Schedule:
