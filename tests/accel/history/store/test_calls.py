@@ -47,12 +47,7 @@ def opened() -> tuple[Stream, CallCounter]:
 
 
 QUESTIONS: dict[str, tuple[Ask, int, int]] = {
-    "active segments": (lambda stream: stream.active_segments(), 1, 1),
-    "segments at a time": (lambda stream: stream.segments_at(START_MS + 35), 4, 2),
-    "successors": (lambda stream: stream.epochs.successors(ids("1@0")[0]), 3, 0),
     "predecessors": (lambda stream: stream.epochs.predecessors(ids("4@3")[0]), 2, 0),
-    "segment": (lambda stream: stream.epochs.segment(ids("4@3")[0]), 1, 0),
-    "epoch": (lambda stream: stream.epochs.epoch(3), 1, 0),
     "epoch at a time": (lambda stream: stream.epochs.epoch_at(START_MS + 35), 2, 1),
     "epoch now": (lambda stream: stream.epochs.epoch_at(START_MS + 1000), 1, 1),
     "head": (lambda stream: stream.head(), 1, 1),
@@ -93,23 +88,24 @@ def long_ago() -> Bench:
     return bench
 
 
-PROMISED: dict[str, tuple[Ask, int]] = {
-    "active segments now": (lambda stream: stream.active_segments(), 1),
-    "segments at a time": (lambda stream: stream.segments_at(START_MS + 75), 4),
-    "successors": (lambda stream: stream.epochs.successors(ids("4@3")[0]), 3),
-    "segment": (lambda stream: stream.epochs.segment(ids("4@3")[0]), 1),
-    "epoch": (lambda stream: stream.epochs.epoch(3), 1),
+PROMISED: dict[str, tuple[Ask, int, int]] = {
+    "active segments now": (lambda stream: stream.active_segments(), 1, 1),
+    "segments at a time": (lambda stream: stream.segments_at(START_MS + 75), 4, 2),
+    "successors": (lambda stream: stream.epochs.successors(ids("4@3")[0]), 3, 0),
+    "segment": (lambda stream: stream.epochs.segment(ids("4@3")[0]), 1, 0),
+    "epoch": (lambda stream: stream.epochs.epoch(3), 1, 0),
 }
 
 
 @pytest.mark.parametrize("name", PROMISED)
 def test_the_promised_numbers_of_calls_are_exact(name: str) -> None:
-    ask, calls = PROMISED[name]
+    ask, cold, warm = PROMISED[name]
     counter = CallCounter(long_ago().store)
     stream = long_ago().stream(around=counter)
-    counter.calls = 0
-    assert ask(stream)
-    assert counter.calls == calls
+    for calls in (cold, warm):
+        counter.calls = 0
+        assert ask(stream)
+        assert counter.calls == calls
 
 
 class KeyCounter(DecoratedStore):

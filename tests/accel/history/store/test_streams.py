@@ -10,8 +10,6 @@ from accel.errors import (
 )
 from accel.history.rules.configuration import ScalingKind, ScalingPolicy, StreamConfiguration
 from accel.history.rules.states import StreamState
-from accel.testing import Crash, CrashStore
-from loaders.store import MemoryStore
 from tests.accel.history.store.bench import NAME, START_MS, Bench, ids
 from tests.accel.history.store.workflows import WORKS
 from tests.conformance.history_world import SCOPE, STREAM
@@ -33,12 +31,7 @@ def test_a_scope_is_listed_until_it_is_deleted() -> None:
 
 def test_a_half_created_scope_is_finished_by_whoever_needs_it() -> None:
     """Pitfall A11: a scope stood there without its tables (pravega issues 5526, 5690)."""
-    whole = CrashStore(MemoryStore(), None)
-    Bench(store=whole).streams().create_scope(SCOPE)
-    for number in range(whole.writes):
-        bench = Bench()
-        with pytest.raises(Crash):
-            bench.streams(CrashStore(bench.store, number)).create_scope(SCOPE)
+    for _, bench in WORKS["create scope"].crashed():
         for scope in bench.streams().scopes():
             assert list(bench.streams().streams(scope)) == []
             bench.streams().create_stream(scope, STREAM)
