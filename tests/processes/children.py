@@ -11,7 +11,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event, Lock, RLock, Thread
 from types import FunctionType, MethodType, ModuleType
-from typing import Any
+from typing import Any, TypeVar
+
+from loaders.store import ObjectStore
+from loaders.store.decorated import DecoratedStore, StoreCall
+
+Answer = TypeVar("Answer")
 
 CHILD_SECONDS = 60.0
 """A child that has told nothing by then hangs."""
@@ -64,6 +69,23 @@ def _read(reading: int) -> bytes | None:
             return told
         told += part
     return None
+
+
+class Held(DecoratedStore):
+    """A store whose requests wait, in the process that made it, until they may go on."""
+
+    def __init__(self, store: ObjectStore, *, is_holding: bool = True) -> None:
+        super().__init__(store)
+        self._process_id = os.getpid()
+        self.is_holding = is_holding
+        self.begun, self.may_go_on = Event(), Event()
+
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
+        del call
+        if self.is_holding and os.getpid() == self._process_id:
+            self.begun.set()
+            self.may_go_on.wait()
+        return send()
 
 
 @contextmanager

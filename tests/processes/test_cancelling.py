@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from threading import Event
 from types import coroutine
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 import pytest
 
@@ -18,14 +18,12 @@ import accel
 from accel import AsyncGroupReader, AsyncReadAccelerator, AsyncStreamReader, AsyncStreamWriter, ReaderGroup, Settings
 from accel.errors import Closed, InvalidArgument
 from accel.lookup.answer import Request
-from loaders.store import MemoryStore, ObjectStore
-from loaders.store.decorated import DecoratedStore, StoreCall
+from loaders.store import MemoryStore
 from tests.accel.lookup.cluster import STREAM, line_image, line_store, system
 from tests.accel.lookup.test_accelerator import PushOnWait
 from tests.accel.streams.reader.streams import QUICK, Shop, shop
 from tests.examples import examples
-
-Answer = TypeVar("Answer")
+from tests.processes.children import Held
 
 AWAITS_MAX = 400
 IS_SAMPLED = examples(1000) <= 1000
@@ -127,19 +125,6 @@ async def _driven(here: Cut, work: Coroutine[Any, Any, object]) -> object:
 
 
 # Lookups
-
-
-class Held(DecoratedStore):
-    """A store that answers while the task waits, so that the task always has to."""
-
-    def __init__(self, store: ObjectStore) -> None:
-        super().__init__(store)
-        self.may_go_on = Event()
-
-    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
-        del call
-        self.may_go_on.wait()
-        return send()
 
 
 def reading(act: str) -> World:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
-from threading import Event, Thread
-from typing import Any, TypeVar
+from threading import Thread
+from typing import Any
 
 import pytest
 
@@ -15,12 +15,10 @@ from accel.catalog import ObjectCatalog
 from accel.errors import AccelError, Closed, NoThread
 from accel.image import ObjectRef
 from loaders.store import MemoryStore, ObjectStore
-from loaders.store.decorated import DecoratedStore, StoreCall
 from loaders.tables import FormatRecord
 from loaders.threads import DaemonThreads, Threads
 from tests.accel.lookup.cluster import NODE, STREAM, accelerator, line_image, line_store
-
-Answer = TypeVar("Answer")
+from tests.processes.children import Held
 
 CALLS: dict[str, Callable[[ReadAccelerator], object]] = {
     "get_objects": lambda one: one.get_objects(STREAM, 0, 30),
@@ -66,20 +64,6 @@ def test_a_closed_asynchronous_accelerator_refuses_each_call(name: str) -> None:
             await ASYNC_CALLS[name](one)
 
     asyncio.run(run())
-
-
-class Held(DecoratedStore):
-    """A store whose reads wait until they may go on."""
-
-    def __init__(self, store: ObjectStore) -> None:
-        super().__init__(store)
-        self.begun, self.may_go_on = Event(), Event()
-
-    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
-        del call
-        self.begun.set()
-        self.may_go_on.wait()
-        return send()
 
 
 def outcome(act: Callable[[], object], told: list[object]) -> None:

@@ -7,8 +7,8 @@ import pickle
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
-from threading import Event, Thread
-from typing import Any, Self, TypeVar
+from threading import Thread
+from typing import Any, Self
 
 import pytest
 
@@ -22,13 +22,10 @@ from loaders.layout import ObjectLayout
 from loaders.object_writer import ObjectWriter
 from loaders.shared_loads import SharedChunks
 from loaders.store import CountingStore, MemoryStore, ObjectStore
-from loaders.store.decorated import DecoratedStore, StoreCall
 from loaders.tables import FormatRecord
 from tests.accel.lookup.cluster import STREAM, accelerator, line_image, line_store
-from tests.processes.children import every_lock_held, in_child
+from tests.processes.children import Held, every_lock_held, in_child
 from tests.servers.stores import S3_STORES, store_on_s3
-
-Answer = TypeVar("Answer")
 
 NODE = 4
 LAYOUT = ObjectLayout(namespace="shop")
@@ -180,25 +177,8 @@ def test_a_child_gives_out_no_id_that_its_parent_may_give_out(in_memory: Bucket)
     assert set(child).isdisjoint(in_memory.catalog.parts.ids.take(20))
 
 
-class Held(DecoratedStore):
-    """A store whose next read of an object waits, in the process that made it, until it may go on."""
-
-    def __init__(self, store: ObjectStore) -> None:
-        super().__init__(store)
-        self.process_id = SYSTEM.process_id()
-        self.is_holding = False
-        self.begun, self.may_go_on = Event(), Event()
-
-    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
-        del call
-        if self.is_holding and SYSTEM.process_id() == self.process_id:
-            self.begun.set()
-            self.may_go_on.wait()
-        return send()
-
-
 def test_a_child_does_not_wait_for_a_load_of_its_parent() -> None:
-    store = Held(line_store(8))
+    store = Held(line_store(8), is_holding=False)
     image = line_image(list(range(8)))
     with ReadAccelerator(StaticImages(image), store) as shared:
         chunks = SharedChunks(store)
