@@ -110,7 +110,6 @@ LONG: Final[Mapping[str, Sequence[str]]] = {
         "snapshot-without-a-block",
         "nonce-unchecked",
         "clock-of-the-process",
-        "empty-page-is-the-end",
         "stale-ends",
     ],
     "tests/simulation/test_simulation.py::test_a_run_leaves_no_thread_and_no_open_file": [],
@@ -148,8 +147,8 @@ CPU_SECONDS: Final[Mapping[str, float]] = {
     "tests/processes": 120,
     "tests/range_index": 40,
     "tests/servers": 40,
-    "tests/simulation": 120,
-    "tests/spark_jobs": 120,
+    "tests/simulation": 90,
+    "tests/spark_jobs": 60,
     "tests/threads": 20,
     "tests/wheel": 60,
 }

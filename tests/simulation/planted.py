@@ -6,7 +6,7 @@ seed of a run that finds it. `python -m tests.simulation --planted NAME` tells h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -30,8 +30,6 @@ from accel.streams.uploads import TransactionObjects
 from accel.system import StoreClock
 from bloom import StreamFilter
 from loaders.hints import object_entries
-from loaders.store import base
-from loaders.store.base import ListPage, ObjectInfo
 from loaders.tables import conditional_write
 from tests.simulation.collectors import DELETES_FIRST, IMPATIENT
 from tests.simulation.runs import EVENT_ACTORS, MOVER, NONE, Faulty
@@ -133,16 +131,6 @@ def _read_once(_: OpenSegments, read: Callable[[], T]) -> T:
 def _catch_up_once(self: Any, before: Any, listed: Any) -> Any:
     """The state of another thread is taken for one's own, whatever it lacks."""
     return self._keep(self._read_joined(before, listed))
-
-
-def _to_an_empty_page(prefix: str, start_after: str, ask: Callable[[str, str], ListPage]) -> Iterator[ObjectInfo]:
-    """A page without keys is the end of a listing."""
-    del prefix
-    while (page := ask(start_after, "")).objects:
-        yield from page.objects
-        if not page.more:
-            return
-        start_after = page.objects[-1].key
 
 
 def _of_the_host(self: StoreClock) -> float:
@@ -284,12 +272,6 @@ DEFECTS: dict[str, Planted] = {
         steps=3000,
         room=EVENTS,
         without=frozenset(EVENT_ACTORS) - {MOVER},
-    ),
-    "empty-page-is-the-end": Planted(
-        "a page without keys is taken for the end of a listing",
-        17,
-        lambda: patch.object(base, "follow_pages", _to_an_empty_page),
-        steps=50,
     ),
     "stale-ends": Planted(
         "an upload need not continue its streams",
