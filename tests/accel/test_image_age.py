@@ -94,13 +94,6 @@ def test_a_broken_source_is_not_asked_more_often_than_a_whole_one() -> None:
     assert scene.truth.asked == 2
 
 
-def test_an_image_that_nobody_asked_for_in_a_long_time_is_asked_for_before_it_is_given() -> None:
-    scene = Scene()
-    scene.truth.image = line_image([0, 1, 2], version=1)
-    scene.clock.seconds = 9_999
-    assert scene.source.current().version == 1
-
-
 def test_age_counts_from_the_start_of_the_question() -> None:
     scene = Scene()
     scene.truth.takes_seconds = 4.0

@@ -73,41 +73,6 @@ def test_a_cut_beyond_the_end_is_refused_with_the_end(orders: Orders, command: s
         assert (stream.state().value, dict(stream.head())) == ("ACTIVE", {0: 0})
 
 
-def test_the_open_end_is_found_in_the_catalog_of_the_bucket() -> None:
-    made = Orders()
-    with accel.connect(made.url, create=True) as streams:
-        written(streams)
-        assert made.error("stream truncate", "--at", SEALED, "--data-elsewhere", "--yes")[1] == "PositionBeyondEnd"
-        assert made.run("stream truncate --at 0@0=6").stderr == ""
-
-
-def test_a_segment_that_the_catalog_knows_without_data_ends_at_0() -> None:
-    made = Orders()
-    with accel.connect(made.url, create=True) as streams:
-        streams.create_scope("shop")
-        streams.create_stream("shop", "orders", segments=1).split(0)
-        for command, words in COMMANDS.items():
-            if EMPTY in words or f"{EMPTY} 2@1=0" in words:
-                made.run("group create --group old")
-                exit_code, error, message = made.error(*words)
-                assert (exit_code, error, "end of segment 1@1, 0" in message) == (1, "PositionBeyondEnd", True), command
-
-
-@pytest.mark.parametrize("command", ["create", "reset"])
-def test_a_group_of_a_stream_that_was_never_written_is_at_its_beginning(command: str) -> None:
-    """Its readers read from the catalog of the bucket: nothing of it is elsewhere."""
-    made = Orders()
-    with accel.connect(made.url, create=True) as streams:
-        streams.create_scope("shop")
-        streams.create_stream("shop", "orders", segments=1)
-    place: tuple[str, ...] = ("--from", "0@0=1")
-    if command == "reset":
-        made.done("group create --group old")
-        place = ("--to", "0@0=1", "--yes")
-    exit_code, error, message = made.error(f"group {command}", "--group", "old", *place)
-    assert (exit_code, error, "end of segment 0@0, 0" in message) == (1, "PositionBeyondEnd", True)
-
-
 @pytest.mark.parametrize("has_catalog", [False, True], ids=["no catalog", "another one"])
 def test_where_the_data_is_elsewhere_the_command_says_what_it_did_not_check(*, has_catalog: bool) -> None:
     made = Orders()

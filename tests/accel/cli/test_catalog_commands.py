@@ -13,10 +13,9 @@ from accel.image_source import load_image_file
 from loaders.format import MissingBytes, open_tail
 from loaders.layout import ObjectLayout
 from loaders.object_ref import ObjectRef
-from loaders.store import ObjectStore, StoreSettings, open_store
+from loaders.store import ObjectStore, open_store
 from tests.accel.cli.worlds import run
 from tests.builders import write_set_object
-from tests.servers.fixtures import Endpoint, new_bucket
 
 QUESTION = ("--stream", "1", "--start", "5", "--end", "25")
 
@@ -108,22 +107,6 @@ def test_status_names_objects_of_another_system_in_the_namespace(filled: str) ->
     assert f"another system writes to this namespace: 1 object seen, {key!r}" in lines
 
 
-def test_status_as_text_ends_with_sums(filled: str) -> None:
-    lines = run("catalog", "status", "--store", filled).stdout.splitlines()
-    assert lines[-2].startswith("1 node, 3 live objects, ")
-    assert lines[-2].endswith(", 2 streams")
-
-
-def test_an_empty_catalog_has_a_status(url: str) -> None:
-    run("catalog", "init", "--store", url, "--namespace", "shop")
-    assert "0 nodes, 0 live objects" in run("catalog", "status", "--store", url).stdout
-
-
-def test_a_missing_catalog_is_told(url: str) -> None:
-    result = run("catalog", "status", "--store", url, "--output", "json")
-    assert (result.exit_code, json.loads(result.stderr)["type"]) == (1, "CatalogMissing")
-
-
 def test_a_second_refresh_brings_no_body(filled: str) -> None:
     image = json.loads(run("catalog", "status", "--store", filled, "--output", "json").stdout)["image"]
     assert image["cold"]["bytes"] > 0
@@ -162,12 +145,3 @@ def test_a_lookup_without_image_and_catalog_is_wrong_usage(url: str, command: st
     assert result.exit_code == 2
     assert "--image" in result.stderr
     assert "no catalog" in result.stderr
-
-
-def test_a_catalog_works_on_an_endpoint(moto_endpoint: Endpoint, aws_environment: pytest.MonkeyPatch) -> None:
-    url = f"s3://{new_bucket(moto_endpoint.client)}/some/prefix"
-    aws_environment.setenv("ACCEL_ENDPOINT_URL", moto_endpoint.url)
-    assert run("catalog", "init", "--store", url, "--namespace", "shop", "--stream-buckets", "4").exit_code == 0
-    fill(open_store(url, StoreSettings(endpoint_url=moto_endpoint.url)))
-    assert "3 live objects" in run("catalog", "status", "--store", url).stdout
-    assert run("get-objects", *QUESTION, "--store", url).exit_code == 0

@@ -10,10 +10,9 @@ from uuid import uuid4
 import pytest
 
 from loaders.layout import TABLES_PREFIX, ObjectLayout
-from loaders.store import ObjectStore, StoreSettings, open_store
+from loaders.store import ObjectStore, open_store
 from tests.accel.cli.worlds import run
 from tests.builders import write_set_object
-from tests.servers.fixtures import Endpoint, new_bucket
 
 LAYOUT = ObjectLayout(namespace="shop")
 NODES = {1: 4, 2: 4, 5: 7}
@@ -71,15 +70,6 @@ def test_without_yes_it_only_tells(url: str) -> None:
     assert told["missing"] == [{"stream_id": 2, "start": 5, "end": 7, "object_id": -1}]
     assert told["hindrances"] == []
     assert {**found("--store", url, "--node", "4", "--yes"), "written": False} == told
-
-
-def test_what_was_imported_can_be_looked_up(url: str) -> None:
-    assert found("--store", url, "--node", "4", "--yes")["written"] is True
-    assert live(url) == 3
-    answer = run(
-        "get-objects", "--store", url, "--stream", "1", "--start", "5", "--end", "25", "--output", "json"
-    ).stdout
-    assert [each["object_id"] for each in json.loads(answer)["objects"]] == [1, 2, 5]
 
 
 def test_text_has_a_table_the_holes_and_a_sentence(url: str) -> None:
@@ -187,21 +177,6 @@ def test_a_catalog_in_use_is_refused(url: str) -> None:
 @pytest.mark.parametrize("args", [(), ("--node", "4", "--abandon"), ("--node", "-1"), ("--nodes", "missing.csv")])
 def test_wrong_usage_is_told(url: str, args: tuple[str, ...]) -> None:
     assert run("adopt", "import", "--store", url, *args).exit_code == 2
-
-
-def test_an_import_needs_a_catalog() -> None:
-    result = run("adopt", "import", "--store", f"memory://{uuid4().hex}", "--node", "4", "--output", "json")
-    assert (result.exit_code, json.loads(result.stderr)["type"]) == (1, "CatalogMissing")
-
-
-def test_an_import_works_on_an_endpoint(moto_endpoint: Endpoint, aws_environment: pytest.MonkeyPatch) -> None:
-    url = f"s3://{new_bucket(moto_endpoint.client)}/some/prefix"
-    aws_environment.setenv("ACCEL_ENDPOINT_URL", moto_endpoint.url)
-    assert run("catalog", "init", "--store", url, "--namespace", "shop", "--stream-buckets", "4").exit_code == 0
-    fill(open_store(url, StoreSettings(endpoint_url=moto_endpoint.url)))
-    assert found("--store", url, "--node", "4", "--yes")["objects"] == 3
-    assert found("--store", url, "--node", "4", "--yes")["objects"] == 3
-    assert live(url) == 3
 
 
 def test_an_import_that_finds_nothing_says_what_lies_there() -> None:

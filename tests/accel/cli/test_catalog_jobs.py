@@ -63,13 +63,6 @@ def hints(shop: Shop) -> list[str]:
     return [each.key for each in shop.store.list(HINTS_PREFIX)]
 
 
-def test_a_dry_run_below_the_trigger_says_why_nothing_is_done(shop: Shop) -> None:
-    result = shop.run("compact", "--dry-run")
-    assert result.exit_code == 0
-    assert "left alone: node 4, 6 objects: it has no more than max_objects_per_node = 1000" in result.stdout
-    assert "dry run: nothing to do, for the reasons above" in result.stdout
-
-
 def test_a_dry_run_over_young_objects_says_why_nothing_is_done(shop: Shop) -> None:
     result = shop.run("compact", "--max-objects-per-node", "3", "--dry-run")
     assert "left alone: 6 objects of node 4: younger than min_age_seconds = 3600" in result.stdout
@@ -83,13 +76,6 @@ def test_a_dry_run_shows_the_plan_and_changes_nothing(shop: Shop) -> None:
     assert "dry run: " in result.stdout
     assert "would become 1 and 0 stream objects" in result.stdout
     assert shop.objects == 6
-
-
-def test_objects_are_compacted_without_spark(shop: Shop) -> None:
-    report = shop.json("compact", "--max-objects-per-node", "3", *YOUNG)["report"]
-    assert (report["failed_groups"], report["lost_groups"]) == (0, 0)
-    assert report["rewritten_objects"] > report["added_objects"] >= 1
-    assert shop.objects == 6 - report["rewritten_objects"] + report["added_objects"] <= 3
 
 
 def test_what_another_run_compacted_ends_with_0_and_a_word(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,21 +13,15 @@ from random import Random
 
 import pytest
 
-from accel import ObjectCatalog
 from accel.cli import demo
 from accel.cli.demo import (
-    ISSUE_OBJECTS,
     NODE_ID,
     POLICIES,
     STREAM_ID,
     Contents,
-    NodeRun,
-    issue_node,
     plain_walk,
-    run_node,
 )
 from accel.lookup.answer import Request
-from loaders.store import MemoryStore
 from tests.accel.cli.worlds import run
 from tests.models.plain_scan import plain_scan
 
@@ -98,42 +92,6 @@ def test_what_is_kept_in_a_folder_can_be_asked_again(tmp_path: Path) -> None:
     assert asked.exit_code == 0, asked.stderr
     assert len(list((tmp_path / "demo").iterdir())) == 2
     assert "expected s3://" in run("demo", "--store", "nowhere").stderr
-
-
-def test_the_same_seed_gives_the_same_tables() -> None:
-    def tables(seed: int) -> NodeRun:
-        with issue_node(MemoryStore(), Random(seed)) as node:
-            return run_node(node, seed, lambda: None)
-
-    assert tables(5) == tables(5)
-    assert tables(5) != tables(6)
-
-
-def test_the_counts_of_the_issues_reads_are_known() -> None:
-    with issue_node(MemoryStore(), Random(1)) as node:
-        rows = run_node(node, 1, lambda: None).rows
-    counts = {(row.read, row.policy): (row.cold.gets, row.cold.rounds) for row in rows}
-    assert [counts[read, "load-all"] for read in FOUR_READS] == [(21, 1)] * 4
-    assert [counts[read, "window"] for read in FOUR_READS] == [(5, 1), (10, 2), (15, 3), (21, 5)]
-
-
-def test_the_catalog_lists_what_was_written() -> None:
-    store = MemoryStore()
-    with issue_node(store, Random(1)) as node, ObjectCatalog.open(store) as catalog:
-        for image in (node.images.current(), catalog.image()):
-            assert image.node(NODE_ID).object_ids.tolist() == [object_id for object_id, _, _ in ISSUE_OBJECTS]
-            assert [(each.start, each.end) for each in image.streams[STREAM_ID].ranges] == [(0, 2000)]
-        objects = [each for each in store.list_page("").objects if not each.key.startswith("accel/")]
-        assert len(objects) == 21
-        assert catalog.parts.ids.take(1) == [43]  # no id of an object that was there is given out again
-
-
-def test_what_is_counted_for_lookups_are_their_own_requests() -> None:
-    """Those for images go another way: opening everything costs just one request an object."""
-    with issue_node(MemoryStore(), Random(1)) as node:
-        rows = run_node(node, 1, lambda: None).rows
-    for row in (row for row in rows if row.policy == "load-all"):
-        assert (row.cold.gets, row.cold.rounds, row.warm.gets) == (21, 1, 0)
 
 
 def test_the_plain_walk_is_the_plain_scan_of_the_rules() -> None:

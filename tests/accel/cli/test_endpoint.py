@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from loaders.store import StoreSettings, open_store
-from tests.accel.cli.worlds import LAYOUT, World, make_world, run
+from tests.accel.cli.worlds import World, make_world, run
 from tests.servers.fixtures import Endpoint, new_bucket
 
 QUESTION = ("--stream", "420000", "--start", "1000", "--end", "1600")
@@ -30,30 +30,6 @@ def client(request: pytest.FixtureRequest) -> tuple[str, str]:
 def test_get_objects(bucket: World, client: tuple[str, str]) -> None:
     found = json.loads(bucket.run("get-objects", *QUESTION, *client, "--output", "json").stdout)
     assert [each["object_id"] for each in found["objects"]] == [18, 20, 22]
-
-
-def test_explain(bucket: World, client: tuple[str, str]) -> None:
-    assert "answer   3 objects hold [974, 1085)" in bucket.run("explain", *QUESTION, *client).stdout
-
-
-def test_read(bucket: World, client: tuple[str, str]) -> None:
-    result = bucket.run("read", *QUESTION, *client, "--payload", "text")
-    assert [line.split()[-1] for line in result.stdout.splitlines()] == [
-        "420000:974-1017",
-        "420000:1017-1056",
-        "420000:1056-1085",
-    ]
-
-
-def test_inspect(bucket: World, client: tuple[str, str]) -> None:
-    found = json.loads(bucket.run("object", "inspect", "42", *client, "--output", "json").stdout)
-    assert (found["stream_count"], found["size_bytes"]) == (2, 233)
-
-
-def test_verify(bucket: World, client: tuple[str, str]) -> None:
-    assert bucket.run("object", "verify", "--all", "--data", *client).exit_code == 0
-    bucket.store.put(LAYOUT.object_key(42), b"damaged")
-    assert bucket.run("object", "verify", "--all", "--data", *client).exit_code == 3
 
 
 def test_a_wrong_bucket_and_a_wrong_profile_are_told(bucket: World) -> None:

@@ -67,18 +67,6 @@ def test_a_scale_that_waits_says_whether_a_policy_asked_for_it(shop: Shop) -> No
     assert [line.endswith(", by a policy") for line in lines if "scale of 0@0" in line] == [True]
 
 
-def test_a_scale_is_asked_for_and_followed(shop: Shop) -> None:
-    asked = shop.json(SPLIT)
-    assert (asked["status"], asked["seal"], asked["ranges"]) == ("waiting", ["0@0"], [[0.0, 0.25], [0.25, 0.5]])
-    assert shop.json("stream describe")["epoch"] == 0
-    assert shop.json("stream requests")["requests"] == [asked]
-    assert holding(shop).carry_out_requests() == ["scale"]
-    found = shop.json(f"stream requests --id {asked['request']}")
-    assert (found["status"], found["reason"]) == ("done", "")
-    assert shop.json("stream describe")["epoch"] == 1
-    assert shop.stream.cuts.sealed_size(0) == 7
-
-
 def test_people_are_told_how_a_request_is_followed(shop: Shop) -> None:
     first, second = shop.done(SPLIT).splitlines()
     request, status, *_ = first.split()
@@ -118,19 +106,6 @@ def test_retention_of_a_whole_scope_is_refused(shop: Shop) -> None:
     found = run("stream", "retention", "--store", shop.url, "--scope", "shop", "--quiet", "--output", "json")
     assert (found.exit_code, json.loads(found.stderr)["type"]) == (1, "HostMissing")
     assert shop.state() == before
-
-
-def test_how_a_transaction_ends_is_decided_and_left_to_others(shop: Shop) -> None:
-    to_abort = shop.stream.transactions.begin()
-    assert shop.json(f"txn abort --id {to_abort}")["status"] == "ABORTING"
-    assert holding(shop).transactions.abort_expired() == []
-    assert shop.stream.transactions.status(to_abort) is TransactionStatus.ABORTED
-
-
-def test_a_user_who_holds_the_data_says_so(shop: Shop) -> None:
-    assert shop.json(f"{SPLIT} --data-elsewhere")["epoch"] == 1
-    assert shop.stream.cuts.sealed_size(0) == 0
-    assert shop.stream.state() is StreamState.ACTIVE
 
 
 def decided_and_lost() -> tuple[str, str, str]:

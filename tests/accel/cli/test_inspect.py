@@ -6,13 +6,10 @@ import json
 import shutil
 from pathlib import Path
 
-import pytest
-
 from loaders.format import BlockIndex, BlockRow, LinkedObject, RecordBatch
 from loaders.object_writer import ObjectWriter
 from tests.accel.cli.worlds import LAYOUT, PRODUCTION, World, run
 from tests.builders import encode_composite
-from tests.loaders.format.objects import production_cases
 
 
 def test_an_object_by_id_by_key_and_as_a_file_is_the_same(world: World, tmp_path: Path) -> None:
@@ -57,15 +54,6 @@ def test_text_is_a_head_and_a_table(world: World) -> None:
     assert lines[2] == "streams  2 streams, 2 record batches"
     assert lines[3] == "blocks   54 B to 59 B, median 56 B, in all 113 B"
     assert lines[-1].split() == ["420000", "[1850,", "2000)", "1", "1", "59", "B"]
-
-
-@pytest.mark.parametrize("case", production_cases(), ids=lambda case: str(case["objectId"]))
-def test_objects_of_a_production_writer_are_shown_as_their_manifest_says(case: dict[str, object]) -> None:
-    path = str(PRODUCTION / f"{case['objectId']}.bin")
-    found = json.loads(run("object", "inspect", path, "--limit", "0", "--rows", "--output", "json").stdout)
-    assert (found["size_bytes"], found["row_count"]) == (case["size"], case["indexCount"])
-    assert found["footer"]["index_size_bytes"] == case["indexSize"]
-    assert [[each["stream_id"], each["start"], each["end"]] for each in found["streams"]] == case["streamRanges"]
 
 
 def test_a_wide_object_takes_two_requests(tmp_path: Path) -> None:
@@ -127,17 +115,3 @@ def test_two_namespaces_are_refused(world: World) -> None:
     result = world.run("object", "inspect", "42", "--namespace", "other")
     assert result.exit_code == 2
     assert "Expected one namespace" in result.stderr
-
-
-def test_an_object_in_a_bucket_needs_a_store() -> None:
-    result = run("object", "inspect", "42")
-    assert result.exit_code == 2
-    assert "ACCEL_STORE" in result.stderr
-
-
-@pytest.mark.parametrize("name", ["truncated_tail", "wrong_magic", "index_size_past_end", "index_size_into_footer"])
-def test_a_corrupt_object_is_an_error_that_names_it(name: str) -> None:
-    result = run("object", "inspect", str(PRODUCTION / "corrupt" / f"{name}.bin"))
-    assert result.exit_code == 1
-    assert result.stderr.startswith(f"error: object '{PRODUCTION / 'corrupt' / name}.bin'")
-    assert "advice: do not delete anything" in result.stderr

@@ -65,23 +65,6 @@ def test_a_stream_object_has_no_node(world: World) -> None:
     }
 
 
-def test_nothing_found_is_an_answer(world: World) -> None:
-    result = world.run("get-objects", "--stream", "420000", "--start", "5000")
-    assert result.exit_code == 0
-    assert result.stdout.splitlines()[0] == "no object: the stream ends at 2000, before offset 5000"
-    told = json.loads(world.run("get-objects", "--stream", "420000", "--start", "5000", "--output", "json").stdout)
-    assert (told["ending"], told["resume_offset"], told["stream_end"]) == ("hole", 5000, 2000)
-    hole = world.run("get-objects", "--stream", "420000", "--start", "1085")
-    assert hole.stdout.splitlines()[0] == "no object: no listed object holds offset 1085"
-
-
-@pytest.mark.parametrize("policy", ["load-all", "window:1", "window", "window+preload", "spread", "spread:3"])
-def test_every_policy_gives_the_same_answer(world: World, policy: str) -> None:
-    found = json.loads(world.run("get-objects", *QUESTION, "--policy", policy, "--output", "json").stdout)
-    assert [each["object_id"] for each in found["objects"]] == [18, 20, 22]
-    assert found["policy"] == policy
-
-
 def test_the_limit_and_the_bounds_are_passed_on(world: World) -> None:
     bounds = ("--limit", "2", "--max-fill-rounds", "0", "--output", "json")
     found = json.loads(world.run("get-objects", "--stream", "420000", "--start", "0", *bounds).stdout)
@@ -144,11 +127,6 @@ def test_options_come_from_the_environment(world: World) -> None:
     assert json.loads(flagged.stdout)["policy"] == "load-all"
 
 
-def test_options_of_one_command_come_from_the_environment(world: World) -> None:
-    found = world.run("get-objects", *QUESTION, "--output", "json", environment={"ACCEL_GET_OBJECTS_LIMIT": "1"})
-    assert len(json.loads(found.stdout)["objects"]) == 1
-
-
 @pytest.mark.parametrize(
     ("args", "message"),
     [
@@ -165,14 +143,6 @@ def test_wrong_usage_is_told_and_ends_with_2(world: World, args: tuple[str, str]
     assert result.exit_code == 2
     assert message in result.stderr
     assert result.stdout == ""
-
-
-def test_a_lookup_needs_a_store_and_an_image(world: World) -> None:
-    without_store = run("get-objects", *QUESTION, "--image", str(world.image_path))
-    without_image = run("get-objects", *QUESTION, "--store", world.store_url)
-    assert (without_store.exit_code, without_image.exit_code) == (2, 2)
-    assert "ACCEL_STORE" in without_store.stderr
-    assert "--image" in without_image.stderr
 
 
 def test_an_image_that_is_none_is_refused(world: World) -> None:

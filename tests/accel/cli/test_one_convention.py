@@ -128,13 +128,6 @@ def test_output_stands_in_any_place(path: str, opened: list[str], monkeypatch: p
     assert not opened
 
 
-def test_the_store_and_the_output_of_a_real_lookup(world: World) -> None:
-    question = ("--stream", "420000", "--start", "1000", "--image", str(world.image_path))
-    found = run("--output", "json", "get-objects", world.store_url, *question)
-    assert [each["object_id"] for each in json.loads(found.stdout)["objects"]] == [18, 20, 22]
-    assert run("--output", "json", "get-objects", world.store_url, *question, "--output", "text").stdout[0] != "{"
-
-
 def test_a_url_among_names_is_the_store_and_the_names_keep_their_order(world: World) -> None:
     for words in ((world.store_url, "42", "18"), ("42", world.store_url, "18"), ("42", "18", world.store_url)):
         found = run("object", "verify", *words, "--namespace", "cluster", "--output", "json")

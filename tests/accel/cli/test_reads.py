@@ -58,11 +58,6 @@ def test_json_is_one_document_a_line(world: World) -> None:
     }
 
 
-def test_no_payload_is_null(world: World) -> None:
-    result = world.run("read", *RANGE, "--output", "json")
-    assert {json.loads(line)["payload"] for line in result.stdout.splitlines()} == {None}
-
-
 def test_payloads_come_in_the_form_that_is_asked_for(world: World) -> None:
     payload = b"\xff\x1b[2J\n\xc3\xbc"
     rewrite(world, 0, RecordBatch(STREAM_ID, 1, 0, 105, payload))

@@ -29,16 +29,6 @@ def damage(shop: Shop, name: str) -> tuple[ObjectStore, str]:
     return store, key
 
 
-def test_a_sound_stream_needs_no_repair(shop: Shop) -> None:
-    assert shop.done("repair --stream orders") == "stream shop/orders: nothing is damaged\n"
-    assert shop.json("repair --stream orders --yes") == {
-        "stream": "shop/orders",
-        "dry_run": False,
-        "is_complete": True,
-        "findings": [],
-    }
-
-
 def test_a_dry_run_names_what_can_be_rebuilt_and_changes_nothing(shop: Shop) -> None:
     store, key = damage(shop, "historyIndex")
     assert shop.refusal("stream history --to 9000") == (1, "CorruptObject")

@@ -133,13 +133,6 @@ def test_only_so_many_streams_are_shown(shop: Shop, monkeypatch: pytest.MonkeyPa
     assert lines[-2:] == ["... and 1 more", "3 streams: 3 truncated"]
 
 
-def test_one_stream_that_cannot_be_retained_is_an_error(shop: Shop) -> None:
-    add(shop, "orders")
-    set_state(shop.stream, StreamState.SCALING)
-    shop.done("stream retention --yes --time 2000")
-    assert shop.refusal("stream retention --yes --time 3000") == (1, "OperationNotAllowed")
-
-
 def test_offsets_of_readers_need_a_stream(shop: Shop) -> None:
     assert whole_scope(shop, "2000", "--read-at", "0@0=1").exit_code == 2
 
@@ -160,9 +153,3 @@ def test_without_yes_nothing_is_recorded_or_truncated_and_it_is_told_what_would_
     done = json.loads(whole_scope(shop, "3000", "--output", "json").stdout)
     assert planned == done | {"dry_run": True}
     assert alone["streams"] == [row("truncated", 2000, 0, "one")]
-
-
-def test_a_dry_run_finds_what_is_wrong_as_well(shop: Shop) -> None:
-    add(shop, "orders")
-    recorded(shop, 1500, 10)
-    assert shop.refusal("stream retention --time 3000") == (1, "InvalidArgument")

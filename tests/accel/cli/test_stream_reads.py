@@ -148,13 +148,6 @@ def test_events_come_in_the_order_of_time_unless_nobody_waits_for_it(orders: Rea
     assert by_key(orders.rows("--reorder-wait", "0")[0]) == orders.shop.written
 
 
-def test_oldest_segments_come_first_if_that_is_wanted(orders: Reading) -> None:
-    rows, _ = orders.rows("--order", "segment")
-    epochs = [parse_segment(each["segment"]) >> 32 for each in rows]
-    assert set(epochs) == {0, 1}
-    assert payloads(rows) == orders.written
-
-
 @pytest.mark.parametrize("count", [1, 7, COUNT // 2, COUNT - 1])
 def test_the_position_of_one_run_gives_the_rest_in_the_next(orders: Reading, count: int) -> None:
     first, summary = orders.rows("--events", str(count))
@@ -197,15 +190,6 @@ def test_what_lies_between_two_cuts(orders: Reading) -> None:
     assert summary["events"] == len(between)
     rest, _ = orders.rows("--from", as_pairs(summary["position"]))
     assert payloads(until_end + rest) == orders.written
-
-
-def test_a_cut_of_future_segments_can_be_read_from(orders: Reading) -> None:
-    split = [each for each in orders.shop.stream.active_segments().ids.tolist() if each >> 32]
-    size = orders.shop.stream.cuts.sealed_size(0)
-    assert size is not None
-    cut = {0: size - 1, 1: 0, **dict.fromkeys(split, -1)}
-    rows, _ = orders.rows("--from", cut_text(cut))
-    assert len(rows) == COUNT - (size - 1)
 
 
 def test_a_signal_ends_a_read_between_two_events_and_nothing_is_lost_or_printed_twice(
@@ -332,23 +316,6 @@ def test_following_ends_with_a_sealed_stream(orders: Reading) -> None:
     assert by_key(orders.rows("--follow")[0]) == orders.shop.written
 
 
-def test_a_stream_without_events_is_read_to_its_end() -> None:
-    url = f"memory://{uuid4().hex}"
-    with shop(open_store(url)) as opened:
-        rows, summary = Reading(opened, url).rows()
-    assert (rows, summary["events"], summary["position"]) == ([], 0, {"0@0": 0, "1@0": 0})
-
-
-def test_the_store_may_be_an_argument_an_option_or_a_variable(orders: Reading) -> None:
-    named = ("--scope", SCOPE, "--stream", NAME)
-    whole = sorted(orders.run().stdout.splitlines())
-    assert sorted(run("stream", "read", *named, "--store", orders.url).stdout.splitlines()) == whole
-    assert sorted(run("stream", "read", *named, environment={"ACCEL_STORE": orders.url}).stdout.splitlines()) == whole
-    # The argument is what stands on the line, so it wins.
-    elsewhere = {"ACCEL_STORE": "memory://another"}
-    assert sorted(run("stream", "read", orders.url, *named, environment=elsewhere).stdout.splitlines()) == whole
-
-
 @pytest.mark.parametrize(
     "args",
     [
@@ -405,25 +372,10 @@ def test_a_stream_that_is_not_there(orders: Reading) -> None:
     assert json.loads(found.stderr)["type"] == "NotInHistory"
 
 
-def test_a_store_without_a_catalog_is_told_so() -> None:
-    found = run("stream", "read", f"memory://{uuid4().hex}", "--scope", SCOPE, "--stream", NAME)
-    assert found.exit_code in {1, 2}
-    assert found.stdout == ""
-
-
 def test_a_cut_of_many_segments_can_be_given_as_pairs() -> None:
     cut = {number: number * 1_000_000 for number in range(500)}
     assert parse_cut(cut_text(cut)) == cut
     assert parse_cut(cut_text(cut).replace(" ", ",")) == cut
-
-
-def test_it_reads_from_an_endpoint(moto_endpoint: Endpoint, aws_environment: pytest.MonkeyPatch) -> None:
-    url = f"s3://{new_bucket(moto_endpoint.client)}/some/prefix"
-    aws_environment.setenv("ACCEL_ENDPOINT_URL", moto_endpoint.url)
-    with reading(url, StoreSettings(endpoint_url=moto_endpoint.url)) as orders:
-        first, summary = orders.rows("--events", "10")
-        rest, _ = orders.rows("--from", as_pairs(summary["position"]))
-        assert by_key(first + rest) == orders.shop.written
 
 
 @contextmanager

@@ -11,15 +11,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from accel import Ending, MetadataImage, ObjectRef, ReadAccelerator, Settings, StaticImages, StillPending
-from accel.errors import ImageRefused, InvalidRequest, KeyMissing, ObjectLost
+from accel.errors import ImageRefused, ObjectLost
 from accel.image import ImageVersion
 from accel.image_source import PolledImages
 from loaders.layout import ObjectLayout
-from loaders.store import CountingStore, Fetched, MemoryStore, PrefixedStore
+from loaders.store import CountingStore, Fetched, MemoryStore
 from loaders.store.decorated import DecoratedStore
 from tests.accel.lookup.cluster import (
     BOTH_DRIVERS,
@@ -29,31 +27,13 @@ from tests.accel.lookup.cluster import (
     line_image,
     line_store,
     put,
-    store_of,
     system,
 )
 from tests.accel.lookup.driving import Clock
-from tests.accel.lookup.test_search_property import queries_of
-from tests.examples import examples
-from tests.models.plain_scan import Scanned, plain_scan
-from tests.models.worlds import World, worlds
 
 
 def found(one: ReadAccelerator, start: int, end: int = -1, limit: int = 4) -> list[int]:
     return [each.object_id for each in one.get_objects(STREAM, start, end, limit).objects]
-
-
-@settings(max_examples=examples(60))
-@given(worlds(steps_max=25), st.integers(0, 2**32), st.sampled_from(["load-all", "window", "window+preload", "spread"]))
-def test_real_objects_give_the_plain_scans_answer_cold_and_warm(world: World, seed: int, policy: str) -> None:
-    image = MetadataImage.from_dict(world.metadata)
-    with accelerator(store_of(world), image, policy=policy) as one:
-        for query in queries_of(world, random.Random(seed), 4):
-            expected = plain_scan(world.metadata, world.contents, query)
-            for _ in ("cold", "warm"):
-                answer = one.get_objects(*query)
-                objects = [(each.kind.value, each.object_id, each.start, each.end) for each in answer.objects]
-                assert Scanned("ok", objects) == expected
 
 
 def test_a_warm_lookup_costs_no_request() -> None:
@@ -98,14 +78,6 @@ def test_what_a_broker_committed_itself_is_never_opened() -> None:
         assert found(one, 0, 300, 30) == list(range(30))
         assert found(one, 300) == []  # the hole at the end is proven from memory, too
         assert store.snapshot().gets == 0
-
-
-def test_an_older_image_is_never_installed() -> None:
-    with accelerator(line_store(3), line_image([0, 1, 2], version=5)) as one:
-        assert not one.replace_image(line_image([0], version=4))
-        assert not one.replace_image(line_image([0], version=5))
-        assert found(one, 0, 30, 9) == [0, 1, 2]
-        assert one.stats().image_version == 5
 
 
 def test_an_image_of_another_namespace_is_refused() -> None:
@@ -186,11 +158,6 @@ def test_a_lookup_that_fails_can_be_explained_all_the_same() -> None:
     assert told.to_dict()["error"]["type"] == "ObjectLost"
     with pytest.raises(ObjectLost):
         _ = told.answer
-
-
-def test_a_request_that_makes_no_sense_has_no_story() -> None:
-    with accelerator(line_store(1), line_image([0])) as one, pytest.raises(InvalidRequest):
-        one.explain(999, 0)
 
 
 def test_a_short_answer_asks_once_for_a_newer_image_and_not_again_at_once() -> None:
@@ -310,33 +277,6 @@ def test_a_deadline_gives_what_there_is_and_where_to_resume(driver: Any) -> None
         assert found(one, 15) == [1, 2, 3]  # the loads went on, and are joined or were kept
 
 
-def test_a_load_that_nobody_waits_for_any_more_is_kept() -> None:
-    gate = Gate(line_store(1))
-    with ReadAccelerator(StaticImages(line_image([0])), gate) as one:
-        assert one.get_objects(STREAM, 0, deadline_seconds=0.01).partial
-        gate.opened.set()
-        while one.stats().loader.opened < 1:
-            threading.Event().wait(0.001)
-        assert found(one, 0) == [0]
-        assert gate.snapshot().gets == 1
-
-
-def test_bypass_opens_everything_every_time_and_answers_the_same() -> None:
-    store = line_store(20)
-    with accelerator(store, line_image(list(range(20))), bypass=True) as one:
-        for _ in range(2):
-            answer = one.get_objects(STREAM, 55, 75)
-            assert [each.object_id for each in answer.objects] == [5, 6, 7]
-            assert answer.objects_opened == 20
-
-
-def test_objects_may_lie_below_a_prefix() -> None:
-    store = PrefixedStore(MemoryStore(), "some/where/")
-    put(store, 0, [(STREAM, 0, 10)])
-    with accelerator(store, line_image([0])) as one:
-        assert found(one, 0) == [0]
-
-
 @BOTH_DRIVERS
 def test_a_thousand_parallel_cold_lookups_open_no_object_twice(driver: Any) -> None:
     store = line_store(200)
@@ -399,22 +339,6 @@ def test_errors_that_are_not_ours_reach_the_caller_as_they_are(driver: Any) -> N
 
     with accelerator(Broken(), line_image([0]), driver=driver) as one, pytest.raises(ZeroDivisionError):
         found(one, 0)
-
-
-def test_a_failed_load_is_tried_again() -> None:
-    class Flaky(MemoryStore):
-        failures = 1
-
-        def get_tail(self, key: str, length: int) -> Fetched:
-            if self.failures:
-                self.failures -= 1
-                raise KeyMissing("get_tail", key, "not yet")
-            return super().get_tail(key, length)
-
-    store = Flaky()
-    put(store, 0, [(STREAM, 0, 10)])
-    with accelerator(store, line_image([0])) as one:
-        assert found(one, 0) == [0]
 
 
 def test_settings_that_make_no_sense_are_refused() -> None:

@@ -16,14 +16,8 @@ from accel.image import ObjectRef
 from accel.lookup.explain import WIDTH
 from accel.lookup.hints import HintStore
 from benchmarks.lookups import (
-    NEWER_OBJECTS,
-    PLACES,
     Node,
     make_cold_node,
-    offsets,
-    persisted_cost,
-    snapshot_cost,
-    with_snapshot,
 )
 from bloom import StreamFilter
 from loaders.errors import StoreUnavailable
@@ -44,35 +38,6 @@ LENGTH = 10
 @pytest.fixture(scope="module", params=[1.0, 0.1, 0.01], ids=["dense", "10 %", "1 %"])
 def node(request: pytest.FixtureRequest) -> Node:
     return make_cold_node(OBJECTS, request.param, 5)
-
-
-@pytest.mark.parametrize("place", PLACES)
-def test_with_a_fresh_snapshot_a_cold_lookup_is_two_requests_in_two_rounds_and_one_with_the_root(
-    node: Node, place: str
-) -> None:
-    starts = offsets(node, place, 10 if place == "random" else 2, 7)
-    hinted = with_snapshot(node)
-    assert {(cost.gets, cost.rounds) for cost in snapshot_cost(hinted, starts, root_known=False)} == {(2, 2)}
-    assert {(cost.gets, cost.rounds) for cost in snapshot_cost(hinted, starts, root_known=True)} == {(1, 1)}
-
-
-@pytest.mark.parametrize("place", PLACES)
-def test_with_a_fresh_snapshot_no_lookup_costs_more_than_with_a_persisted_index(node: Node, place: str) -> None:
-    starts = offsets(node, place, 10 if place == "random" else 2, 7)
-    for start, cost in zip(starts, snapshot_cost(with_snapshot(node), starts, root_known=False), strict=True):
-        peer = persisted_cost(node, start)
-        assert cost.gets <= peer.gets + (4 if place == "tail" else 0)
-        assert cost.rounds <= peer.rounds
-
-
-@pytest.mark.parametrize("place", PLACES)
-def test_objects_newer_than_the_snapshot_cost_at_most_themselves_and_one_round(node: Node, place: str) -> None:
-    starts = offsets(node, place, 10 if place == "random" else 2, 7)
-    hinted = with_snapshot(node, NEWER_OBJECTS)
-    for start, cost in zip(starts, snapshot_cost(hinted, starts, root_known=True), strict=True):
-        assert cost.gets <= 1 + NEWER_OBJECTS
-        assert cost.rounds <= 2
-        assert cost.gets <= persisted_cost(node, start, NEWER_OBJECTS).gets
 
 
 def line(count: int, *, hinted: int | None = None, every: int = 1) -> tuple[CountingStore, MetadataImage]:
@@ -142,14 +107,6 @@ def test_a_lookup_of_what_the_snapshot_told_before_costs_nothing_even_if_it_ends
         assert one.get_objects(STREAM, 95, limit=100).ending is Ending.HOLE
         assert one.get_objects(STREAM, 0, limit=3).end_offset == 30
         assert gets(store) == 0
-
-
-def test_a_read_at_the_tail_opens_the_newest_objects_while_the_snapshot_is_asked() -> None:
-    store, image = line(100, hinted=80)
-    with accelerator(store, image) as one:
-        answer = one.get_objects(STREAM, 995, limit=1)
-        assert (answer.rounds, answer.objects_opened) == (2, 4)
-        assert gets(store) == 2 + 4
 
 
 def test_near_a_known_object_nothing_is_opened_before_the_snapshot_has_told() -> None:
@@ -250,17 +207,6 @@ def test_where_no_node_has_a_snapshot_only_the_first_lookup_waits_for_nothing() 
         assert gets(store) == requests
         assert one.get_objects(8, 555, limit=1).rounds == rounds
         assert gets(store) == requests + 1
-
-
-def test_short_lists_and_objects_of_unknown_size_are_not_worth_a_snapshot() -> None:
-    store, image = line(32)
-    with accelerator(store, image) as one:
-        one.get_objects(STREAM, 95)
-        assert one.stats().hints.requests == 0
-    store, _ = line(100)
-    with accelerator(store, line_image(list(range(100)))) as one:
-        one.get_objects(STREAM, 555)
-        assert one.stats().hints.requests == 0
 
 
 def test_hints_can_be_switched_off() -> None:

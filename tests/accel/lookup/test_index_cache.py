@@ -67,21 +67,6 @@ def test_filters_that_come_while_a_compaction_takes_their_objects_out_do_not_sta
     assert filters_and_arrays(cache) == (0, 0)
 
 
-def test_an_upload_is_known_until_the_second_image_that_does_not_list_it() -> None:
-    cache = index_cache()
-    images = [image_of(version, {1}) for version in range(3)]
-    learn(cache, 5)
-    cache.follow(images[0], images[1])
-    assert held(cache, range(9)) == {5}
-    cache.follow(images[1], image_of(2, {1, 5}))
-    cache.follow(image_of(2, {1, 5}), image_of(3, {1, 5}))
-    assert held(cache, range(9)) == {5}
-    learn(cache, 6)
-    cache.follow(image_of(3, {1, 5}), image_of(4, {1, 5}))
-    cache.follow(image_of(4, {1, 5}), image_of(5, {1, 5}))
-    assert held(cache, range(9)) == {5}
-
-
 def test_entries_of_objects_that_two_images_do_not_list_leave_the_known_ranges() -> None:
     cache = index_cache()
     cache.add_entries(NODE, 7, [0, 10], [10, 20], [1, 2])
@@ -99,20 +84,6 @@ def test_of_a_catalog_that_went_back_nothing_is_kept() -> None:
     older = MetadataImage(VersionVector({"list": 1}), "DEFAULT", {}, image_of(1, {1}).nodes)
     cache.follow(older, MetadataImage(VersionVector({"list": 1}, "put back"), "DEFAULT", {}, older.nodes))
     assert filters_and_arrays(cache) == (0, 0)
-
-
-def test_memory_stays_flat_while_lists_are_compacted_and_packs_come_late() -> None:
-    cache = index_cache()
-    image, sizes = image_of(0, range(20)), []
-    for step in range(1, 60):
-        ids = range(step * 20, step * 20 + 20)
-        cache.add_filters(NODE, [(object_id, FILTER) for object_id in image.node(NODE).object_ids.tolist()])
-        newer = image_of(step, ids)
-        cache.follow(image, newer)
-        cache.add_filters(NODE, [(object_id, FILTER) for object_id in image.node(NODE).object_ids.tolist()])
-        image = newer
-        sizes.append(cache.caches()["filters"].entries)
-    assert max(sizes[5:]) == sizes[5] <= 60
 
 
 class CacheAgainstSets(RuleBasedStateMachine):

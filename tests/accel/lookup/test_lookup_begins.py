@@ -66,25 +66,6 @@ def test_it_answers_as_opening_everything_does(world: World, seed: int, bounds: 
                 assert told(run(Request(*query), image, driver, known, trace)) == told(expected)
 
 
-@settings(max_examples=examples(100))
-@given(worlds(), st.integers(0, 2**32))
-def test_what_was_found_out_in_one_list_is_not_believed_in_another(before: World, seed: int) -> None:
-    rng = random.Random(seed)
-    # Of the same objects one image lists all, the other some; each lookup must go by its own list.
-    shuffled = {**before.metadata, "nodes": [dict(node) for node in before.metadata["nodes"]]}
-    for node in shuffled["nodes"]:
-        kept = [each for each in node["stream_set_objects"] if rng.random() < 0.7]
-        node["stream_set_objects"] = kept
-    images = [MetadataImage.from_dict(before.metadata), MetadataImage.from_dict(shuffled)]
-    known = index_cache(ROOMY)
-    driver = Driver(ranges_of(before), known)
-    for query in queries_of(before, rng, 4):
-        for image in rng.sample(images, 2):
-            expected = expected_of(image, driver, query)
-            if expected is not None:
-                assert told(run(Request(*query), image, driver, known, None)) == told(expected)
-
-
 def two_objects() -> tuple[MetadataImage, SharedIndexCache]:
     """Stream 7 in two objects of node 4, [0, 10) and [10, 20), both known; the image has no more."""
     objects = [{"object_id": 1, "order_id": 1}, {"object_id": 2, "order_id": 2}]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 import pytest
@@ -82,11 +81,3 @@ def test_nothing_is_uncertain_where_the_source_answered() -> None:
             assert not caught.value.retryable
             assert not ObjectLost.retryable
             assert "restore the object" in caught.value.advice
-
-
-@pytest.mark.parametrize("facts", [(), (12.5, "OSError: no")])
-def test_it_crosses_process_borders_as_it_is(facts: tuple[float, str] | tuple[()]) -> None:
-    error = ObjectLost(1, "a-key", -1, *facts)
-    copied = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
-    assert (str(copied), copied.retryable, copied.advice) == (str(error), error.retryable, error.advice)
-    assert copied.__reduce__() == error.__reduce__()

@@ -19,7 +19,6 @@ from accel.lookup.answer import Answer, Request
 from accel.lookup.known_ranges import KnownRanges
 from accel.lookup.search import search
 from accel.lookup.steps import AwaitMore, OpenObjects, ReadEntries, ReadFilters, ReadRoot, Reply, Searching, Sent
-from loaders.errors import StoreUnavailable
 from loaders.layout import ObjectLayout
 from loaders.plan import Policy, Spread, Window, WindowPreload, in_run
 from loaders.store import MemoryStore, ObjectStore
@@ -207,17 +206,6 @@ def test_a_slow_object_does_not_stop_a_young_scan() -> None:
     assert len(late.asked) == 1000
 
 
-def test_a_scan_past_slow_objects_asks_for_no_more_than_it_wants() -> None:
-    for slow in (2, 5, 17, 40):
-        image, driver = dense(1000)
-        late = Held(driver, slow)
-        assert len(late.run(search(Request(STREAM, 0, -1, 100), image, index_cache(), Spread())).objects) == 100
-        assert len(late.asked) <= 110
-        late = Held(dense(1000)[1], slow)
-        assert len(late.run(search(Request(STREAM, 0, 1500, 1000), image, index_cache(), Spread())).objects) == 150
-        assert len(late.asked) <= 160
-
-
 class Held(Straggling):
     """Answers in any order, and one object only when nothing else is under way."""
 
@@ -329,11 +317,3 @@ def test_a_deadline_gives_what_is_proven_by_then_and_where_to_go_on(driver: Any)
         store.go.set()
         rest = one.get_objects(STREAM, answer.resume_offset, limit=100)
         assert [each.object_id for each in rest.objects] == list(range(12, 60))
-
-
-def test_an_error_of_an_object_that_the_answer_needs_is_raised_and_of_others_is_not() -> None:
-    image, driver = dense(60)
-    driver.broken[3] = StoreUnavailable("get_range", "3", "it is down")
-    with pytest.raises(StoreUnavailable):
-        look_up(image, driver, Request(STREAM, 30, -1, 1))
-    assert look_up(image, driver, Request(STREAM, 300, -1, 1)).objects[0].object_id == 30

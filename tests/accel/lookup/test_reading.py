@@ -96,11 +96,6 @@ def test_batches_are_whole_even_if_the_range_begins_or_ends_inside_one() -> None
         assert reading.ending is Ending.END
 
 
-def test_a_read_across_objects_goes_on_where_the_last_one_ended() -> None:
-    with accelerator(line_store(30), line_image(list(range(30)))) as one:
-        assert spans(list(one.read(STREAM, 0, 300))) == [(each * 10, each * 10 + 10) for each in range(30)]
-
-
 def test_a_hole_inside_an_object_ends_the_read_and_does_not_turn_in_circles() -> None:
     store = MemoryStore()
     put(store, 0, [(STREAM, 0, 30)], gaps={STREAM: (10, 20)})
@@ -141,15 +136,6 @@ def test_an_object_that_is_compacted_away_between_lookup_and_read_is_no_error() 
         for gone in (0, 1):
             store.delete(ObjectLayout().object_key(gone))
         assert spans(list(one.read(STREAM, 5, 20))) == [(0, 20)]
-
-
-def test_an_object_whose_data_is_gone_for_good_is_an_error() -> None:
-    store = line_store(2)
-    with accelerator(store, line_image([0, 1])) as one:
-        one.get_objects(STREAM, 0, 20)
-        store.delete(ObjectLayout().object_key(0))
-        with pytest.raises(ObjectLost, match="00000000/DEFAULT/0"):
-            list(one.read(STREAM, 5, 20))
 
 
 class Denied(CountingStore):

@@ -8,19 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from accel import Ending, MetadataImage
 from accel.errors import Closed, StoreUnavailable
 from loaders.format import RecordBatch
 from loaders.layout import ObjectLayout
 from loaders.store import CountingStore, ObjectStore
 from loaders.store.decorated import Answer, DecoratedStore, StoreCall
-from tests.accel.lookup.cluster import BOTH_DRIVERS, STREAM, accelerator, line_image, line_store, store_of
-from tests.examples import examples
-from tests.models.plain_scan import plain_scan
-from tests.models.worlds import World, worlds
+from tests.accel.lookup.cluster import BOTH_DRIVERS, STREAM, accelerator, line_image, line_store
 
 
 class Watched(DecoratedStore):
@@ -60,30 +54,6 @@ class Watched(DecoratedStore):
 
 def spans(read: list[RecordBatch]) -> list[tuple[int, int]]:
     return [(each.base_offset, each.end_offset) for each in read]
-
-
-@settings(max_examples=examples(40), deadline=None)
-@given(worlds(steps_max=30), st.integers(0, 2**32))
-def test_whatever_comes_first_records_come_in_order_and_within_the_budget(world: World, seed: int) -> None:
-    rng = random.Random(seed)
-    for stream in world.metadata["streams"]:
-        stream["stream_objects"] = []
-    world.gaps = {object_id: {} for object_id in world.contents}
-    stream = rng.choice(world.metadata["streams"])
-    start = rng.randint(stream["start_offset"], stream["start_offset"] + 60)
-    end = rng.choice([-1, start + rng.randint(1, 60)])
-    budget = rng.choice([1, 30, 1 << 40])
-    whole = plain_scan(world.metadata, world.contents, (stream["stream_id"], start, end, 10_000)).objects
-    expected, used = [], 0
-    for _, _, first, last in whole:
-        if used < budget:
-            expected.append((first, last))
-            used += len(b"%d:%d-%d" % (stream["stream_id"], first, last))
-    store = Watched(store_of(world), rng)
-    with accelerator(store, MetadataImage.from_dict(world.metadata), policy=rng.choice(["spread", "window"])) as one:
-        reading = one.read(stream["stream_id"], start, end, max_bytes=budget)
-        assert spans(list(reading)) == expected
-        assert reading.next_offset == (expected[-1][1] if expected else start)
 
 
 @BOTH_DRIVERS
@@ -168,12 +138,3 @@ def test_a_closed_read_begins_nothing_more_and_says_that_it_is_closed() -> None:
         assert reading.next_offset == 10
         store.go.set()
     assert counted.snapshot().gets <= 4  # what had not begun was given up
-
-
-def test_a_read_that_has_ended_may_be_closed() -> None:
-    with accelerator(line_store(2), line_image([0, 1])) as one:
-        reading = one.read(STREAM, 0, 20)
-        assert len(list(reading)) == 2
-        reading.close()
-        assert reading.ending is Ending.END
-        assert list(reading) == []

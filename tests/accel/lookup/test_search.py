@@ -65,13 +65,6 @@ def ids(
     return [each.object_id for each in answer.objects]
 
 
-def test_objects_are_found_in_order_and_never_clipped() -> None:
-    contents = holding({10: (0, 5), 11: (5, 9), 12: (9, 20)})
-    answer = look_up(image_of([10, 11, 12]), Driver(contents), Request(STREAM, 2, 10, 9))
-    assert [(each.object_id, each.start, each.end) for each in answer.objects] == [(10, 0, 5), (11, 5, 9), (12, 9, 20)]
-    assert answer.ending is Ending.END
-
-
 def test_a_hole_is_never_jumped() -> None:
     contents = holding({10: (0, 5), 11: (6, 9)})
     answer = look_up(image_of([10, 11]), Driver(contents), Request(STREAM, 0, 9, 9))
@@ -97,21 +90,10 @@ def test_only_the_first_pick_may_begin_before_the_offset() -> None:
     assert ids(image, contents, 5) == [10]
 
 
-def test_order_ids_decide_not_object_ids() -> None:
-    contents = holding({90: (0, 5), 40: (5, 7), 50: (7, 9)})
-    assert ids(image_of([90, 40, 50]), contents, 0) == [90, 40, 50]
-
-
 def test_a_stream_that_moves_back_and_forth_is_followed() -> None:
     ranges = [(0, 5, 1), (5, 8, 2), (8, 10, 1)]
     contents = holding({10: (0, 5), 20: (5, 8), 11: (8, 10)})
     assert ids(image_of([10, 11], ranges=ranges, node_2=[20]), contents, 0) == [10, 20, 11]
-
-
-def test_an_object_may_reach_beyond_the_range_it_was_found_through() -> None:
-    ranges = [(0, 5, 1), (5, 8, 2)]
-    contents = holding({10: (0, 6), 20: (6, 8)})
-    assert ids(image_of([10], ranges=ranges, node_2=[20]), contents, 0) == [10, 20]
 
 
 def test_an_owner_without_a_list_ends_the_lookup() -> None:
@@ -134,15 +116,6 @@ def test_a_limit_of_zero_fails_if_there_is_something() -> None:
         ids(image_of([10]), contents, 0, limit=0)
     assert raised.value.advice == "ask with a limit of at least 1; nothing is damaged"
     assert ids(image_of([10]), contents, 5, limit=0) == []
-
-
-@pytest.mark.parametrize(
-    ("stream_id", "start", "end", "limit"),
-    [(8, 0, 5, 1), (-1, 0, 5, 1), (STREAM, 0, 5, -1), (STREAM, 5, 4, 1), (STREAM, 5, -2, 1), (STREAM, -1, 5, 1)],
-)
-def test_requests_that_make_no_sense_are_refused(stream_id: int, start: int, end: int, limit: int) -> None:
-    with pytest.raises(InvalidRequest):
-        look_up(image_of([10]), Driver({}), Request(stream_id, start, end, limit))
 
 
 def test_offsets_below_the_first_kept_one_are_refused() -> None:
@@ -172,12 +145,6 @@ def test_what_is_known_of_overlapping_objects_is_taken_as_a_search_would() -> No
     cold = look_up(image, Driver(contents), Request(STREAM, 0))
     assert (warm.objects, warm.ending) == (cold.objects, cold.ending)
     assert [each.object_id for each in warm.objects] == [10]
-
-
-def test_a_stream_object_that_begins_behind_the_offset_is_not_taken() -> None:
-    contents = holding({10: (0, 5)})
-    image = image_of([10], stream_objects=[(98, 5, 7), (99, 7, 9)])
-    assert ids(image, contents, 3) == [10, 98, 99]
 
 
 def test_a_hole_between_two_neighbours_is_known_when_both_have_come() -> None:

@@ -103,22 +103,6 @@ def test_every_policy_answers_as_a_plain_scan_does(world: World, seed: int, boun
             check(image, world, driver, policy, query)
 
 
-@settings(max_examples=examples(100))
-@given(worlds(), st.integers(0, 2**32))
-def test_what_commits_tell_of_objects_changes_no_answer(world: World, seed: int) -> None:
-    rng = random.Random(seed)
-    contents = ranges_of(world)
-    image = with_facts(MetadataImage.from_dict(world.metadata), contents, rng)
-    clock = Clock()
-    for policy in rng.sample(POLICIES, 3):
-        known = index_cache(ROOMY, clock)
-        driver = Driver(contents, known)
-        for query in queries_of(world, rng, 3):
-            if rng.random() < 0.3:
-                stir(known, world, driver, clock, rng)
-            check(image, world, driver, policy, query)
-
-
 @settings(max_examples=examples(300))
 @given(worlds(nodes_max=2), st.integers(0, 2**32))
 def test_objects_of_one_order_id_are_taken_in_the_order_of_a_broker(world: World, seed: int) -> None:

@@ -164,50 +164,6 @@ def test_a_read_that_rests_between_two_batches_or_waits_for_blocks_makes_no_look
         assert one.slow_lookups() == ()
 
 
-def test_reads_keep_no_more_than_the_last_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("accel.lookup.slow_lookups.SLOW_LOOKUPS_MAX", 2)
-    clock = Clock()
-    with settled(Slow(line_store(40), clock), IMAGE, clock, slow_lookup_seconds=0.5) as one:
-        for start in (0, 130, 260, 390):
-            list(one.read(STREAM, start, start + 5))
-            one.wait_idle()  # what a read does without is loaded late, and would be known to the next one
-            clock.seconds += 700.0  # views expire
-        assert [each.explanation.request.start for each in one.slow_lookups()] == [260, 390]
-
-
-def test_a_lookup_of_a_read_that_failed_is_kept() -> None:
-    clock, store = Clock(), line_store(3)
-    store.delete(ObjectLayout().object_key(1))
-    with accelerator(Slow(store, clock), line_image([0, 1, 2]), clock, slow_lookup_seconds=0.5) as one:
-        with pytest.raises(ObjectLost):
-            list(one.read(STREAM, 10, 20))
-        assert isinstance(one.slow_lookups()[-1].explanation.error, ObjectLost)
-
-
-def test_a_lookup_of_a_read_that_was_given_up_is_kept() -> None:
-    clock, gate = Clock(), Gate(line_store(1))
-    settings = Settings(slow_lookup_seconds=0.5)
-
-    async def scenario() -> None:
-        source = StaticImages(line_image([0]))
-        async with AsyncReadAccelerator(source, gate, settings=settings, system=system(clock)) as one:
-            reading = one.read(STREAM, 0, 5)
-            task = asyncio.ensure_future(anext(reading))
-            await asyncio.to_thread(gate.waiting.acquire)
-            clock.seconds = 3.0
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            assert one.slow_lookups() == ()  # it may be asked again
-            reading.close()
-            gate.opened.set()
-            [slow] = one.slow_lookups()
-            assert isinstance(slow.explanation.error, LookupTimedOut)
-            assert slow.explanation.seconds == 3.0
-
-    asyncio.run(scenario())
-
-
 def test_reads_ask_for_the_same_with_the_log_and_without() -> None:
     counted = []
     for seconds in (None, 0.5):

@@ -246,13 +246,3 @@ def test_a_block_whose_rest_is_too_short_after_all_is_followed_by_the_next_one()
     with settled(store, line_image([0, 1], end=-1)) as one:
         assert [batch.base_offset for batch in one.read(STREAM, 2, max_bytes=900)] == [2, 3, 4]
         assert [batch.base_offset for batch in one.read(STREAM, 2, max_bytes=6000)] == list(range(2, 10))
-
-
-def test_a_read_in_many_threads_is_what_one_thread_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("accel.lookup.engine.CHUNKS_SIZE_BYTES_MAX", 4000)
-    bodies = [object_of([[100] * 30] * 4, 120 * number) for number in range(3)]
-    image = line_image([0, 1, 2], end=-1)
-    with accelerator(store_of(bodies), image) as one, ThreadPoolExecutor(16) as pool:
-        expected = list(one.read(STREAM, 0))
-        outcomes = list(pool.map(lambda _: polled(one, 700), range(16)))
-    assert all(outcome == expected for outcome in outcomes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -122,12 +121,6 @@ def test_other_mistakes_ask_for_nothing() -> None:
             with pytest.raises(InvalidRequest):
                 one.get_objects(*arguments)
     assert source.asked == 0
-
-
-def test_the_error_crosses_processes() -> None:
-    for error in (UnknownStream(7, "3"), UnknownStream(7, "3", "it is behind")):
-        copied = pickle.loads(pickle.dumps(error))  # noqa: S301 - made here
-        assert (str(copied), copied.retryable, copied.advice) == (str(error), error.retryable, error.advice)
 
 
 def test_a_pushed_image_ends_it_without_a_question() -> None:
