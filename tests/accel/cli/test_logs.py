@@ -10,9 +10,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from accel.cli.main import main
 from accel.cli.options import log_option, output_options
 from accel.rendering import JsonLines, Output, TextLines, log_as, log_lines
+from tests.accel.cli.test_one_convention import COMMANDS
 
 LONG = (
     "serve",
@@ -73,10 +73,4 @@ def test_a_terminal_gets_text(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("path", LONG)
 def test_each_command_that_runs_for_long_has_the_option(path: str) -> None:
-    command: click.Command | None = main
-    context = click.Context(main)
-    for word in path.split():
-        assert isinstance(command, click.Group)
-        command = command.get_command(context, word)
-    assert command is not None
-    assert "log_format" in {each.name for each in command.params}
+    assert "log_format" in {each.name for each in COMMANDS[path].params}
