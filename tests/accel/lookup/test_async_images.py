@@ -60,10 +60,20 @@ class Slow:
         return AsyncReadAccelerator(self.source, store or line_store(3), system=threads)
 
 
-def run(scenario: Callable[[Slow], Coroutine[Any, Any, None]]) -> None:
-    slow = Slow()
-    asyncio.run(asyncio.wait_for(scenario(slow), 120))
-    assert not slow.blocked_loop
+def on_a_loop(scenario: Callable[[Slow, AsyncReadAccelerator], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """A test of a coroutine that is given the truth and an accelerator."""
+
+    async def driven(slow: Slow) -> None:
+        async with slow.accelerator() as one:
+            await scenario(slow, one)
+
+    def test() -> None:
+        slow = Slow()
+        asyncio.run(asyncio.wait_for(driven(slow), 120))
+        assert not slow.blocked_loop
+
+    test.__name__, test.__module__ = scenario.__name__, scenario.__module__
+    return test
 
 
 async def until(event: threading.Event) -> None:
@@ -71,107 +81,99 @@ async def until(event: threading.Event) -> None:
     assert await asyncio.to_thread(event.wait, 60)
 
 
-def test_a_short_answer_leaves_the_loop_free_while_the_source_is_asked() -> None:
-    async def scenario(slow: Slow) -> None:
-        async with slow.accelerator() as one:
-            slow.image = line_image([0, 1, 2], version=1)
-            waiting = asyncio.create_task(one.get_objects(STREAM, 0, 30, 9))
-            await until(slow.asking)
-            slow.let.set()  # by the loop itself
-            assert [each.object_id for each in (await waiting).objects] == [0, 1, 2]
-
-    run(scenario)
-
-
-def test_lookups_go_on_with_the_image_at_hand_while_the_source_is_asked() -> None:
-    async def scenario(slow: Slow) -> None:
-        async with slow.accelerator() as one:
-            slow.falls_due()
-            slow.image = line_image([0, 1, 2], version=1)
-            answers = await asyncio.gather(*(one.get_objects(STREAM, 0, 10) for _ in range(100)))
-            assert {each.image_version for each in answers} == {0}
-            await until(slow.asking)
-            assert slow.asked == 2  # when it was made, and this once
-            slow.let.set()
-            while one.stats().image_version == 0:  # noqa: ASYNC110 - a thread installs it
-                await asyncio.sleep(0)
-            assert (await one.get_objects(STREAM, 0, 10)).image_version == 1
-            assert slow.asked == 2
-
-    run(scenario)
+@on_a_loop
+async def test_a_short_answer_leaves_the_loop_free_while_the_source_is_asked(
+    slow: Slow, one: AsyncReadAccelerator
+) -> None:
+    slow.image = line_image([0, 1, 2], version=1)
+    waiting = asyncio.create_task(one.get_objects(STREAM, 0, 30, 9))
+    await until(slow.asking)
+    slow.let.set()  # by the loop itself
+    assert [each.object_id for each in (await waiting).objects] == [0, 1, 2]
 
 
-def test_all_wait_for_one_question_where_the_image_at_hand_is_too_old() -> None:
-    async def scenario(slow: Slow) -> None:
-        async with slow.accelerator() as one:
-            slow.falls_due()
-            slow.clock.seconds = 99
-            waiting = [asyncio.create_task(one.get_objects(STREAM, 0, 10)) for _ in range(50)]
-            await until(slow.asking)
-            slow.let.set()
-            assert {each.image_version for each in await asyncio.gather(*waiting)} == {0}
-            assert slow.asked == 2
-            slow.error = StoreUnavailable("get", "a-list", "503")
-            slow.clock.seconds = 999
-            failed = await asyncio.gather(*(one.get_objects(STREAM, 0, 10) for _ in range(9)), return_exceptions=True)
-            assert [type(each) for each in failed] == [ImageTooOld] * 9
-
-    run(scenario)
-
-
-def test_reads_and_waiting_fetches_leave_the_loop_free_too() -> None:
-    async def scenario(slow: Slow) -> None:
-        async with slow.accelerator() as one:
-            slow.falls_due()
-            slow.clock.seconds = 99
-            reading = one.read(STREAM, 0, 20)
-            batch = asyncio.create_task(anext(reading))
-            await until(slow.asking)
-            slow.let.set()
-            assert (await batch).base_offset == 0
-            slow.let.clear()
-            slow.falls_due()
-            fetch = asyncio.create_task(one.fetch(STREAM, 0, 40, 9, timeout_seconds=0))
-            await until(slow.asking)
-            slow.let.set()
-            with pytest.raises(StillPending):
-                await fetch
-
-    run(scenario)
+@on_a_loop
+async def test_lookups_go_on_with_the_image_at_hand_while_the_source_is_asked(
+    slow: Slow, one: AsyncReadAccelerator
+) -> None:
+    slow.falls_due()
+    slow.image = line_image([0, 1, 2], version=1)
+    answers = await asyncio.gather(*(one.get_objects(STREAM, 0, 10) for _ in range(100)))
+    assert {each.image_version for each in answers} == {0}
+    await until(slow.asking)
+    assert slow.asked == 2  # when it was made, and this once
+    slow.let.set()
+    while one.stats().image_version == 0:  # noqa: ASYNC110 - a thread installs it
+        await asyncio.sleep(0)
+    assert (await one.get_objects(STREAM, 0, 10)).image_version == 1
+    assert slow.asked == 2
 
 
-def test_a_task_that_is_cancelled_while_the_source_is_asked_does_not_stop_the_question() -> None:
-    async def scenario(slow: Slow) -> None:
-        async with slow.accelerator() as one:
-            slow.falls_due()
-            slow.clock.seconds = 99
-            first, second = (asyncio.create_task(one.get_objects(STREAM, 0, 10)) for _ in range(2))
-            await until(slow.asking)
-            first.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await first
-            slow.let.set()
-            assert len((await second).objects) == 1
-            assert slow.asked == 2
+@on_a_loop
+async def test_all_wait_for_one_question_where_the_image_at_hand_is_too_old(
+    slow: Slow, one: AsyncReadAccelerator
+) -> None:
+    slow.falls_due()
+    slow.clock.seconds = 99
+    waiting = [asyncio.create_task(one.get_objects(STREAM, 0, 10)) for _ in range(50)]
+    await until(slow.asking)
+    slow.let.set()
+    assert {each.image_version for each in await asyncio.gather(*waiting)} == {0}
+    assert slow.asked == 2
+    slow.error = StoreUnavailable("get", "a-list", "503")
+    slow.clock.seconds = 999
+    failed = await asyncio.gather(*(one.get_objects(STREAM, 0, 10) for _ in range(9)), return_exceptions=True)
+    assert [type(each) for each in failed] == [ImageTooOld] * 9
 
-    run(scenario)
+
+@on_a_loop
+async def test_reads_and_waiting_fetches_leave_the_loop_free_too(slow: Slow, one: AsyncReadAccelerator) -> None:
+    slow.falls_due()
+    slow.clock.seconds = 99
+    reading = one.read(STREAM, 0, 20)
+    batch = asyncio.create_task(anext(reading))
+    await until(slow.asking)
+    slow.let.set()
+    assert (await batch).base_offset == 0
+    slow.let.clear()
+    slow.falls_due()
+    fetch = asyncio.create_task(one.fetch(STREAM, 0, 40, 9, timeout_seconds=0))
+    await until(slow.asking)
+    slow.let.set()
+    with pytest.raises(StillPending):
+        await fetch
 
 
-def test_a_question_that_fails_after_everybody_left_is_nobodys_trouble() -> None:
-    async def scenario(slow: Slow) -> None:
-        async with slow.accelerator() as one:
-            slow.clock.seconds = 99
-            slow.error = StoreUnavailable("get", "a-list", "503")
-            alone = asyncio.create_task(one.get_objects(STREAM, 0, 10))
-            await until(slow.asking)
-            alone.cancel()
-            slow.let.set()
+@on_a_loop
+async def test_a_task_that_is_cancelled_while_the_source_is_asked_does_not_stop_the_question(
+    slow: Slow, one: AsyncReadAccelerator
+) -> None:
+    slow.falls_due()
+    slow.clock.seconds = 99
+    first, second = (asyncio.create_task(one.get_objects(STREAM, 0, 10)) for _ in range(2))
+    await until(slow.asking)
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    slow.let.set()
+    assert len((await second).objects) == 1
+    assert slow.asked == 2
 
-    run(scenario)
+
+@on_a_loop
+async def test_a_question_that_fails_after_everybody_left_is_nobodys_trouble(
+    slow: Slow, one: AsyncReadAccelerator
+) -> None:
+    slow.clock.seconds = 99
+    slow.error = StoreUnavailable("get", "a-list", "503")
+    alone = asyncio.create_task(one.get_objects(STREAM, 0, 10))
+    await until(slow.asking)
+    alone.cancel()
+    slow.let.set()
 
 
 def test_a_read_that_was_cancelled_while_it_waited_goes_on_and_misses_nothing() -> None:
-    async def scenario(_: Slow) -> None:
+    async def scenario() -> None:
         gate = Gate(line_store(3))
         async with AsyncReadAccelerator(StaticImages(line_image([0, 1, 2])), gate, system=system()) as one:
             reading = one.read(STREAM, 0, 30)
@@ -183,7 +185,7 @@ def test_a_read_that_was_cancelled_while_it_waited_goes_on_and_misses_nothing() 
             gate.opened.set()
             assert [batch.base_offset async for batch in reading] == [0, 10, 20]
 
-    run(scenario)
+    asyncio.run(asyncio.wait_for(scenario(), 120))
 
 
 def test_the_images_of_a_catalog_are_asked_for_in_a_thread() -> None:
@@ -206,117 +208,100 @@ def test_the_images_of_a_catalog_are_asked_for_in_a_thread() -> None:
         assert asyncio.run(scenario()) == [10]
 
 
-def test_a_refresh_leaves_the_loop_free_and_tells_whether_there_was_a_newer_image() -> None:
-    async def scenario(slow: Slow) -> None:
-        async with slow.accelerator() as one:
-            slow.image = line_image([0, 1, 2], version=1)
-            refreshing = asyncio.create_task(one.refresh())
-            await until(slow.asking)
-            assert len((await one.get_objects(STREAM, 0, 20)).objects) == 2  # with the image at hand
-            slow.let.set()
-            assert await refreshing
-            assert one.stats().image_version == 1
-            assert not await one.refresh()
-
-    run(scenario)
-
-
-def test_a_refresh_shares_no_question_that_began_before_it() -> None:
-    async def scenario(slow: Slow) -> None:
-        async with slow.accelerator() as one:
-            first = asyncio.create_task(one.refresh())
-            await until(slow.asking)
-            others = [asyncio.create_task(one.refresh()) for _ in range(9)]
-            await asyncio.sleep(0)
-            slow.let.set()
-            await asyncio.gather(first, *others)
-            assert slow.asked == 3  # when it was made, for the first one, and once for all who came meanwhile
-
-    run(scenario)
+@on_a_loop
+async def test_a_refresh_leaves_the_loop_free_and_tells_whether_there_was_a_newer_image(
+    slow: Slow, one: AsyncReadAccelerator
+) -> None:
+    slow.image = line_image([0, 1, 2], version=1)
+    refreshing = asyncio.create_task(one.refresh())
+    await until(slow.asking)
+    assert len((await one.get_objects(STREAM, 0, 20)).objects) == 2  # with the image at hand
+    slow.let.set()
+    assert await refreshing
+    assert one.stats().image_version == 1
+    assert not await one.refresh()
 
 
-def test_a_refresh_that_is_cancelled_leaves_its_question_to_others() -> None:
-    async def scenario(slow: Slow) -> None:
-        async with slow.accelerator() as one:
-            slow.image = line_image([0, 1, 2], version=1)
-            first = asyncio.create_task(one.refresh())
-            await until(slow.asking)
-            waiting, cancelled = asyncio.create_task(one.refresh()), asyncio.create_task(one.refresh())
-            await asyncio.sleep(0)
-            for task in (first, cancelled):
-                task.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await task
-            slow.let.set()
-            await waiting
-            assert one.stats().image_version == 1
-            assert slow.asked == 3
-
-    run(scenario)
+@on_a_loop
+async def test_a_refresh_shares_no_question_that_began_before_it(slow: Slow, one: AsyncReadAccelerator) -> None:
+    first = asyncio.create_task(one.refresh())
+    await until(slow.asking)
+    others = [asyncio.create_task(one.refresh()) for _ in range(9)]
+    await asyncio.sleep(0)
+    slow.let.set()
+    await asyncio.gather(first, *others)
+    assert slow.asked == 3  # when it was made, for the first one, and once for all who came meanwhile
 
 
-def test_a_refresh_that_hangs_ends_when_the_accelerator_is_closed() -> None:
-    async def scenario(slow: Slow) -> None:
-        one = slow.accelerator()
-        refreshing = asyncio.create_task(one.refresh())
-        await until(slow.asking)
-        await one.close()
-        with pytest.raises(Closed):
-            await refreshing
-        with pytest.raises(Closed):
-            await one.refresh()
-        slow.let.set()
-
-    run(scenario)
-
-
-def test_a_source_is_followed_beside_the_loop_and_again_after_a_cancellation() -> None:
-    async def scenario(slow: Slow) -> None:
-        async with slow.accelerator() as one:
-            images = one.newer_images()
-            waiting = asyncio.ensure_future(anext(images))
-            await until(slow.asking)
-            assert len((await one.get_objects(STREAM, 0, 20)).objects) == 2
-            waiting.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await waiting
-            slow.image = line_image([0, 1, 2], version=1)
-            slow.let.set()
-            for later in (2, 3, 4):
-                assert (await anext(images)).version == images.version == later - 1
-                slow.image = line_image([0, 1, 2], version=later)
-                one.image_changed()
-            async for image in images:
-                assert image.version == 4
-                break
-
-    run(scenario)
+@on_a_loop
+async def test_a_refresh_that_is_cancelled_leaves_its_question_to_others(slow: Slow, one: AsyncReadAccelerator) -> None:
+    slow.image = line_image([0, 1, 2], version=1)
+    first = asyncio.create_task(one.refresh())
+    await until(slow.asking)
+    waiting, cancelled = asyncio.create_task(one.refresh()), asyncio.create_task(one.refresh())
+    await asyncio.sleep(0)
+    for task in (first, cancelled):
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    slow.let.set()
+    await waiting
+    assert one.stats().image_version == 1
+    assert slow.asked == 3
 
 
-def test_a_source_that_fails_is_followed_on() -> None:
-    async def scenario(slow: Slow) -> None:
-        async with slow.accelerator() as one:
-            slow.error = StoreUnavailable("get", "a-list", "503")
-            waiting = asyncio.ensure_future(anext(one.newer_images()))
-            await until(slow.asking)
-            slow.let.set()
-            while slow.asked < 4:  # noqa: ASYNC110 - a thread asks
-                await asyncio.sleep(0)
-            slow.image, slow.error = line_image([0, 1], version=1), None
-            assert (await waiting).version == 1
-
-    run(scenario)
+@on_a_loop
+async def test_a_refresh_that_hangs_ends_when_the_accelerator_is_closed(slow: Slow, one: AsyncReadAccelerator) -> None:
+    refreshing = asyncio.create_task(one.refresh())
+    await until(slow.asking)
+    await one.close()
+    with pytest.raises(Closed):
+        await refreshing
+    with pytest.raises(Closed):
+        await one.refresh()
+    slow.let.set()
 
 
-def test_a_task_follows_when_nobody_has_just_asked() -> None:
-    async def scenario(slow: Slow) -> None:
-        async with slow.accelerator() as one:
-            slow.let.set()
-            slow.image = line_image([0, 1, 2], version=1)
-            assert await one.follow()
-            slow.image = line_image([0, 1, 2], version=2)
-            assert not await one.follow()
-            slow.clock.seconds += 5.0
-            assert await one.follow()
+@on_a_loop
+async def test_a_source_is_followed_beside_the_loop_and_again_after_a_cancellation(
+    slow: Slow, one: AsyncReadAccelerator
+) -> None:
+    images = one.newer_images()
+    waiting = asyncio.ensure_future(anext(images))
+    await until(slow.asking)
+    assert len((await one.get_objects(STREAM, 0, 20)).objects) == 2
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    slow.image = line_image([0, 1, 2], version=1)
+    slow.let.set()
+    for later in (2, 3, 4):
+        assert (await anext(images)).version == images.version == later - 1
+        slow.image = line_image([0, 1, 2], version=later)
+        one.image_changed()
+    async for image in images:
+        assert image.version == 4
+        break
 
-    run(scenario)
+
+@on_a_loop
+async def test_a_source_that_fails_is_followed_on(slow: Slow, one: AsyncReadAccelerator) -> None:
+    slow.error = StoreUnavailable("get", "a-list", "503")
+    waiting = asyncio.ensure_future(anext(one.newer_images()))
+    await until(slow.asking)
+    slow.let.set()
+    while slow.asked < 4:  # noqa: ASYNC110 - a thread asks
+        await asyncio.sleep(0)
+    slow.image, slow.error = line_image([0, 1], version=1), None
+    assert (await waiting).version == 1
+
+
+@on_a_loop
+async def test_a_task_follows_when_nobody_has_just_asked(slow: Slow, one: AsyncReadAccelerator) -> None:
+    slow.let.set()
+    slow.image = line_image([0, 1, 2], version=1)
+    assert await one.follow()
+    slow.image = line_image([0, 1, 2], version=2)
+    assert not await one.follow()
+    slow.clock.seconds += 5.0
+    assert await one.follow()

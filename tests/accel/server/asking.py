@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -132,3 +133,24 @@ async def _started(app: App) -> AsyncIterator[None]:
         await to_app.put({"type": "lifespan.shutdown"})
         assert (await from_app.get())["type"] == "lifespan.shutdown.complete"
         await life
+
+
+def asked(**settings: Any) -> Callable[[Callable[..., Awaitable[None]]], Callable[..., None]]:
+    """Makes a test of a coroutine that is given an application over a filled store, and the sidecar if it wants it."""
+
+    def decorated(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+        parameters = inspect.signature(test).parameters
+
+        def driven(**given: Any) -> None:
+            async def main() -> None:
+                async with serving(filled(), **settings) as (app, sidecar):
+                    await test(app=app, **({"sidecar": sidecar} if "sidecar" in parameters else {}), **given)
+
+            asyncio.run(main())
+
+        others = [each for name, each in parameters.items() if name not in {"app", "sidecar"}]
+        driven.__signature__ = inspect.Signature(others)  # type: ignore[attr-defined]  # pytest asks for it
+        driven.__name__, driven.__module__ = test.__name__, test.__module__
+        return driven
+
+    return decorated

@@ -17,7 +17,7 @@ from accel.server import Sidecar, SidecarSettings
 from accel.server.guard import App
 from accel.server.serving import make_server
 from loaders.store import Fetched, MemoryStore
-from tests.accel.server.asking import AUTHORISED, STREAM, TOKEN, ask, filled, post, serving
+from tests.accel.server.asking import AUTHORISED, STREAM, TOKEN, ask, asked, filled, post, serving
 
 Asking = Callable[[App, Sidecar], Awaitable[None]]
 
@@ -33,22 +33,18 @@ def run(work: Asking, *args: Any, **options: Any) -> None:
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8480", "127.0.0.1.evil.example", ""])
-def test_on_loopback_no_other_host_is_answered(host: str) -> None:
-    async def work(app: App, _: Sidecar) -> None:
-        assert (await ask(app, OBJECTS, headers={"host": host})).status == 421
-        assert (await ask(app, OBJECTS, headers={"host": "[::1]:8480"})).status == 200
-        assert (await ask(app, OBJECTS, headers={"host": "broker-7:8480"})).status == 200
-
-    run(work, allowed_hosts=frozenset({"broker-7"}))
+@asked(allowed_hosts=frozenset({"broker-7"}))
+async def test_on_loopback_no_other_host_is_answered(app: App, host: str) -> None:
+    assert (await ask(app, OBJECTS, headers={"host": host})).status == 421
+    assert (await ask(app, OBJECTS, headers={"host": "[::1]:8480"})).status == 200
+    assert (await ask(app, OBJECTS, headers={"host": "broker-7:8480"})).status == 200
 
 
-def test_no_page_of_elsewhere_is_answered_even_if_it_only_reads() -> None:
-    async def work(app: App, _: Sidecar) -> None:
-        for origin in ("https://evil.example", "null", "http://127.0.0.1:9999"):
-            assert (await ask(app, OBJECTS, headers={"origin": origin})).status == 403
-        assert (await ask(app, OBJECTS, headers={"origin": "http://127.0.0.1:8480"})).status == 200
-
-    run(work)
+@asked()
+async def test_no_page_of_elsewhere_is_answered_even_if_it_only_reads(app: App) -> None:
+    for origin in ("https://evil.example", "null", "http://127.0.0.1:9999"):
+        assert (await ask(app, OBJECTS, headers={"origin": origin})).status == 403
+    assert (await ask(app, OBJECTS, headers={"origin": "http://127.0.0.1:8480"})).status == 200
 
 
 @pytest.mark.parametrize("path", ["/v1/refresh", "/v1/objects:committed"])
@@ -65,16 +61,14 @@ def test_what_writes_needs_the_token_on_loopback_too(path: str) -> None:
     run(without, token=None)
 
 
-def test_other_addresses_need_the_token_to_read_and_tell_only_that_they_live() -> None:
-    async def work(app: App, _: Sidecar) -> None:
-        for path in (OBJECTS, "/metrics", "/v1/stats", "/openapi.json"):
-            refused = await ask(app, path)
-            assert (refused.status, refused.headers["www-authenticate"]) == (401, "Bearer")
-            assert (await ask(app, path, headers=AUTHORISED)).status == 200
-        assert (await ask(app, "/healthz")).json == {"status": "ok"}
-        assert (await ask(app, "/readyz")).json == {"state": "ready", "reasons": []}
-
-    run(work, host="0.0.0.0")  # noqa: S104 - nothing listens
+@asked(host="0.0.0.0")  # noqa: S104 - nothing listens
+async def test_other_addresses_need_the_token_to_read_and_tell_only_that_they_live(app: App) -> None:
+    for path in (OBJECTS, "/metrics", "/v1/stats", "/openapi.json"):
+        refused = await ask(app, path)
+        assert (refused.status, refused.headers["www-authenticate"]) == (401, "Bearer")
+        assert (await ask(app, path, headers=AUTHORISED)).status == 200
+    assert (await ask(app, "/healthz")).json == {"status": "ok"}
+    assert (await ask(app, "/readyz")).json == {"state": "ready", "reasons": []}
 
 
 def test_an_address_for_all_without_a_token_has_to_be_asked_for() -> None:
@@ -86,14 +80,12 @@ def test_an_address_for_all_without_a_token_has_to_be_asked_for() -> None:
     assert TOKEN not in repr(SidecarSettings(token=TOKEN))
 
 
-def test_every_answer_keeps_browsers_from_guessing_and_framing() -> None:
-    async def work(app: App, _: Sidecar) -> None:
-        for path in (OBJECTS, "/healthz", "/nothing"):
-            headers = (await ask(app, path)).headers
-            assert headers["x-content-type-options"] == "nosniff"
-            assert "frame-ancestors 'none'" in headers["content-security-policy"]
-
-    run(work)
+@asked()
+async def test_every_answer_keeps_browsers_from_guessing_and_framing(app: App) -> None:
+    for path in (OBJECTS, "/healthz", "/nothing"):
+        headers = (await ask(app, path)).headers
+        assert headers["x-content-type-options"] == "nosniff"
+        assert "frame-ancestors 'none'" in headers["content-security-policy"]
 
 
 def test_bodies_and_batches_are_bounded_and_of_one_type(monkeypatch: pytest.MonkeyPatch) -> None:

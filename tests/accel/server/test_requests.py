@@ -18,7 +18,7 @@ from accel.server.app import OPERATIONS
 from accel.server.guard import App
 from accel.streams.groups import ReaderGroup
 from loaders.format import RecordBatch
-from tests.accel.server.asking import AUTHORISED, NODE, STREAM, ask, filled, post, serving
+from tests.accel.server.asking import AUTHORISED, NODE, STREAM, ask, asked, filled, post, serving
 
 Asking = Callable[[App, Sidecar], Awaitable[None]]
 
@@ -53,19 +53,17 @@ def test_objects_are_those_of_the_library_cold_and_warm() -> None:
     run(work, store)
 
 
-def test_a_warm_lookup_asks_the_store_nothing_and_changes_no_thread() -> None:
-    async def work(app: App, sidecar: Sidecar) -> None:
-        path = f"/v1/objects?stream_id={STREAM}&start=250&end=500"
-        await ask(app, path)
-        sidecar.store.reset()
-        threads = threading.active_count()
-        coroutine = ask(app, path)
-        with pytest.raises(StopIteration) as stop:
-            coroutine.__await__().send(None)  # it never waits for anything
-        assert stop.value.value.json["rounds"] == 0
-        assert (sidecar.store.snapshot().total.requests, threading.active_count()) == (0, threads)
-
-    run(work)
+@asked()
+async def test_a_warm_lookup_asks_the_store_nothing_and_changes_no_thread(app: App, sidecar: Sidecar) -> None:
+    path = f"/v1/objects?stream_id={STREAM}&start=250&end=500"
+    await ask(app, path)
+    sidecar.store.reset()
+    threads = threading.active_count()
+    coroutine = ask(app, path)
+    with pytest.raises(StopIteration) as stop:
+        coroutine.__await__().send(None)  # it never waits for anything
+    assert stop.value.value.json["rounds"] == 0
+    assert (sidecar.store.snapshot().total.requests, threading.active_count()) == (0, threads)
 
 
 def test_an_unchanged_image_is_a_304_and_a_new_object_ends_it() -> None:
@@ -88,16 +86,14 @@ def test_an_unchanged_image_is_a_304_and_a_new_object_ends_it() -> None:
     run(work, store)
 
 
-def test_a_batch_answers_each_and_none_fails_the_others() -> None:
-    async def work(app: App, _: Sidecar) -> None:
-        lookups = [{"stream_id": STREAM, "start": 150}, {"stream_id": 9, "start": 0}, {"stream_id": STREAM, "start": 5}]
-        outcomes = (await post(app, "/v1/objects:batch", {"lookups": lookups})).json["outcomes"]
-        assert [list(each) for each in outcomes] == [["answer"], ["problem"], ["answer"]]
-        assert outcomes[1]["problem"]["type"] == "urn:accel:UnknownStream"
-        single = (await ask(app, f"/v1/objects?stream_id={STREAM}&start=150")).json
-        assert outcomes[0]["answer"]["objects"] == single["objects"]
-
-    run(work)
+@asked()
+async def test_a_batch_answers_each_and_none_fails_the_others(app: App) -> None:
+    lookups = [{"stream_id": STREAM, "start": 150}, {"stream_id": 9, "start": 0}, {"stream_id": STREAM, "start": 5}]
+    outcomes = (await post(app, "/v1/objects:batch", {"lookups": lookups})).json["outcomes"]
+    assert [list(each) for each in outcomes] == [["answer"], ["problem"], ["answer"]]
+    assert outcomes[1]["problem"]["type"] == "urn:accel:UnknownStream"
+    single = (await ask(app, f"/v1/objects?stream_id={STREAM}&start=150")).json
+    assert outcomes[0]["answer"]["objects"] == single["objects"]
 
 
 def test_records_come_in_their_stored_form_and_places_hold_the_same_bytes() -> None:
@@ -121,46 +117,40 @@ def test_records_come_in_their_stored_form_and_places_hold_the_same_bytes() -> N
     run(work, store)
 
 
-def test_a_position_after_the_end_of_a_stream_names_the_end() -> None:
-    async def work(app: App, _: Sidecar) -> None:
-        whole = (await ask(app, f"/v1/objects?stream_id={STREAM}&start=0&limit=100")).json
-        end = whole["resume_offset"]
-        assert (whole["ending"], whole["stream_end"]) == ("hole", end)
-        asked = f"stream_id={STREAM}&start={end + 1}&end={end + 9}"
-        beyond = (await ask(app, f"/v1/objects?{asked}")).json
-        assert (beyond["objects"], beyond["stream_end"]) == ([], end)
-        outcomes = (await post(app, "/v1/objects:batch", {"lookups": [{"stream_id": STREAM, "start": end + 1}]})).json
-        assert outcomes["outcomes"][0]["answer"]["stream_end"] == end
-        records = await ask(app, f"/v1/records?{asked}")
-        assert (records.status, records.body, records.headers["accel-stream-end"]) == (200, b"", str(end))
-        assert (await ask(app, f"/v1/records/places?{asked}")).json["stream_end"] == end
-        few = (await ask(app, f"/v1/records/places?stream_id={STREAM}&start=0&max_bytes=1")).json
-        assert (few["ending"], few["stream_end"]) == ("limit", None)
-        assert (await ask(app, f"/v1/explain?{asked}")).json["answer"]["stream_end"] == end
-
-    run(work)
+@asked()
+async def test_a_position_after_the_end_of_a_stream_names_the_end(app: App) -> None:
+    whole = (await ask(app, f"/v1/objects?stream_id={STREAM}&start=0&limit=100")).json
+    end = whole["resume_offset"]
+    assert (whole["ending"], whole["stream_end"]) == ("hole", end)
+    asked = f"stream_id={STREAM}&start={end + 1}&end={end + 9}"
+    beyond = (await ask(app, f"/v1/objects?{asked}")).json
+    assert (beyond["objects"], beyond["stream_end"]) == ([], end)
+    outcomes = (await post(app, "/v1/objects:batch", {"lookups": [{"stream_id": STREAM, "start": end + 1}]})).json
+    assert outcomes["outcomes"][0]["answer"]["stream_end"] == end
+    records = await ask(app, f"/v1/records?{asked}")
+    assert (records.status, records.body, records.headers["accel-stream-end"]) == (200, b"", str(end))
+    assert (await ask(app, f"/v1/records/places?{asked}")).json["stream_end"] == end
+    few = (await ask(app, f"/v1/records/places?stream_id={STREAM}&start=0&max_bytes=1")).json
+    assert (few["ending"], few["stream_end"]) == ("limit", None)
+    assert (await ask(app, f"/v1/explain?{asked}")).json["answer"]["stream_end"] == end
 
 
-def test_explain_tells_the_story_that_the_library_tells() -> None:
-    async def work(app: App, _: Sidecar) -> None:
-        told = (await ask(app, f"/v1/explain?stream_id={STREAM}&start=250&limit=1")).json
-        assert told["answer"]["ending"] == "limit"
-        assert told["cost"]["requests"] > 0
-
-    run(work)
+@asked()
+async def test_explain_tells_the_story_that_the_library_tells(app: App) -> None:
+    told = (await ask(app, f"/v1/explain?stream_id={STREAM}&start=250&limit=1")).json
+    assert told["answer"]["ending"] == "limit"
+    assert told["cost"]["requests"] > 0
 
 
-def test_an_own_upload_is_known_without_being_opened() -> None:
-    async def work(app: App, _: Sidecar) -> None:
-        first = (await ask(app, f"/v1/objects?stream_id={STREAM}&start=0&limit=20")).json["objects"][4]
-        told = {"node_id": NODE, "object_id": first["object_id"], "size_bytes": first["size_bytes"]}
-        rows = {**told, "ranges": [[STREAM, first["start"], first["end"]]]}
-        reply = await post(app, "/v1/objects:committed", rows, AUTHORISED)
-        assert (reply.status, reply.json) == (200, {"ranges": 1})
-        wrong = {**told, "ranges": [[STREAM, 5, 3]]}
-        assert (await post(app, "/v1/objects:committed", wrong, AUTHORISED)).status == 400
-
-    run(work)
+@asked()
+async def test_an_own_upload_is_known_without_being_opened(app: App) -> None:
+    first = (await ask(app, f"/v1/objects?stream_id={STREAM}&start=0&limit=20")).json["objects"][4]
+    told = {"node_id": NODE, "object_id": first["object_id"], "size_bytes": first["size_bytes"]}
+    rows = {**told, "ranges": [[STREAM, first["start"], first["end"]]]}
+    reply = await post(app, "/v1/objects:committed", rows, AUTHORISED)
+    assert (reply.status, reply.json) == (200, {"ranges": 1})
+    wrong = {**told, "ranges": [[STREAM, 5, 3]]}
+    assert (await post(app, "/v1/objects:committed", wrong, AUTHORISED)).status == 400
 
 
 def test_histories_tell_what_the_library_tells() -> None:
@@ -263,39 +253,33 @@ def test_recorded_cuts_are_told_the_last_ones_and_each_is_read_once() -> None:
         ("/v1/refresh", 405, "MethodNotAllowed"),
     ],
 )
-def test_what_makes_no_sense_is_a_problem(path: str, status: int, kind: str) -> None:
-    async def work(app: App, _: Sidecar) -> None:
-        reply = await ask(app, path)
-        assert (reply.status, reply.headers["content-type"]) == (status, "application/problem+json"), reply.body
-        told = reply.json
-        assert (told["type"], told["status"]) == (f"urn:accel:{kind}", status)
-        assert told["title"]
-        assert told["detail"]
-
-    run(work)
+@asked()
+async def test_what_makes_no_sense_is_a_problem(app: App, path: str, status: int, kind: str) -> None:
+    reply = await ask(app, path)
+    assert (reply.status, reply.headers["content-type"]) == (status, "application/problem+json"), reply.body
+    told = reply.json
+    assert (told["type"], told["status"]) == (f"urn:accel:{kind}", status)
+    assert told["title"]
+    assert told["detail"]
 
 
-def test_the_document_is_openapi_and_has_every_route() -> None:
-    async def work(app: App, _: Sidecar) -> None:
-        document = (await ask(app, "/openapi.json")).json
-        OpenAPIV31SpecValidator(document).validate()
-        described = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
-        assert described == {(each.method, each.path) for each in OPERATIONS}
-
-    run(work)
+@asked()
+async def test_the_document_is_openapi_and_has_every_route(app: App) -> None:
+    document = (await ask(app, "/openapi.json")).json
+    OpenAPIV31SpecValidator(document).validate()
+    described = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
+    assert described == {(each.method, each.path) for each in OPERATIONS}
 
 
-def test_metrics_and_stats_tell_of_requests() -> None:
-    async def work(app: App, _: Sidecar) -> None:
-        await ask(app, f"/v1/objects?stream_id={STREAM}&start=0&end=10")
-        await ask(app, "/v1/objects?stream_id=5&start=0")
-        lines = (await ask(app, "/metrics")).body.decode().splitlines()
-        assert 'accel_http_requests_total{operation="objects",status="200"} 1.0' in lines
-        assert 'accel_http_requests_total{operation="objects",status="404"} 1.0' in lines
-        assert 'accel_sidecar_state{state="ready"} 1.0' in lines
-        assert any(line.startswith('accel_lookups_total{ending="end"}') for line in lines)
-        stats = (await ask(app, "/v1/stats")).json
-        assert (stats["state"], stats["lookups"]["lookups"]) == ("ready", 1)
-        assert stats["store"]["get"]["requests"] > 0
-
-    run(work)
+@asked()
+async def test_metrics_and_stats_tell_of_requests(app: App) -> None:
+    await ask(app, f"/v1/objects?stream_id={STREAM}&start=0&end=10")
+    await ask(app, "/v1/objects?stream_id=5&start=0")
+    lines = (await ask(app, "/metrics")).body.decode().splitlines()
+    assert 'accel_http_requests_total{operation="objects",status="200"} 1.0' in lines
+    assert 'accel_http_requests_total{operation="objects",status="404"} 1.0' in lines
+    assert 'accel_sidecar_state{state="ready"} 1.0' in lines
+    assert any(line.startswith('accel_lookups_total{ending="end"}') for line in lines)
+    stats = (await ask(app, "/v1/stats")).json
+    assert (stats["state"], stats["lookups"]["lookups"]) == ("ready", 1)
+    assert stats["store"]["get"]["requests"] > 0
