@@ -23,7 +23,7 @@ from accel.testing import ClockStore, Fault, FaultStore
 from bloom import StreamFilter
 from loaders.counting import Histogram
 from loaders.store import CountingStore, Fetched, MemoryStore
-from tests.accel.lookup.cluster import NODE, STARTED_SECONDS, STREAM, line_image, line_store, put, settled
+from tests.accel.lookup.cluster import NODE, STARTED_SECONDS, STREAM, image_of, line_image, line_store, put, settled
 from tests.accel.lookup.driving import Clock
 from tests.accel.lookup.hinting import put_real_hints
 from tests.docs.pages import page_named
@@ -243,15 +243,8 @@ def test_a_source_that_fails_shows_until_it_answers_again() -> None:
 
 def test_hints_are_as_old_as_their_build() -> None:
     store = MemoryStore()
-    listed = [
-        {"object_id": each, "order_id": each, "size": put(store, each, [(STREAM, each, each + 1)])} for each in (0, 1)
-    ]
-    stream = {
-        "stream_id": STREAM,
-        "start_offset": 0,
-        "ranges": [{"range_index": 0, "start": 0, "end": 2, "node_id": NODE}],
-    }
-    image = MetadataImage.from_dict({"streams": [stream], "nodes": [{"node_id": NODE, "stream_set_objects": listed}]})
+    sizes = {each: put(store, each, [(STREAM, each, each + 1)]) for each in (0, 1)}
+    image = image_of({STREAM: (NODE, 2)}, {NODE: sizes}, sizes=sizes)
     put_real_hints(store, image, generation=(STARTED_SECONDS - 120) * 1000)
     with settled(CountingStore(store), image) as one:
         assert scraped(AccelCollector(one))["accel_hint_age_seconds"] == 0

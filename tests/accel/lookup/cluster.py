@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self, TypeVar
 
 import pytest
@@ -71,17 +71,41 @@ def system(clock: Clock | None = None) -> Components:
     )
 
 
-def line_image(objects: list[int], version: int = 0, *, end: int = 10_000, **facts: Any) -> MetadataImage:
+def image_of(
+    owned: Mapping[int, tuple[int, int]],
+    listed: Mapping[int, Iterable[int]],
+    version: int = 0,
+    *,
+    sizes: Mapping[int, int] | None = None,
+    own: Mapping[int, list[tuple[int, int, int]]] | None = None,
+) -> MetadataImage:
+    """Streams, each owned by one node up to an offset, and what nodes list.
+
+    Args:
+        owned: stream -> its node, and where the range ends.
+        listed: node -> its objects, in order.
+        version: of the image.
+        sizes: of objects, where they are known.
+        own: stream -> objects of its own: id, start, end.
+    """
+    streams = []
+    for stream_id, (node_id, end) in owned.items():
+        ranges = [{"range_index": 0, "start": 0, "end": end, "node_id": node_id}]
+        objects = [
+            {"object_id": each, "start": first, "end": last} for each, first, last in (own or {}).get(stream_id, [])
+        ]
+        streams.append({"stream_id": stream_id, "start_offset": 0, "ranges": ranges, "stream_objects": objects})
+    known = {each: {"size": size} for each, size in (sizes or {}).items()}
+    nodes = []
+    for node_id, ids in listed.items():
+        rows = [{"object_id": each, "order_id": order, **known.get(each, {})} for order, each in enumerate(ids)]
+        nodes.append({"node_id": node_id, "stream_set_objects": rows})
+    return MetadataImage.from_dict({"streams": streams, "nodes": nodes}, version)
+
+
+def line_image(objects: list[int], version: int = 0, *, end: int = 10_000) -> MetadataImage:
     """One stream on one node, whose list is these objects."""
-    listed = [{"object_id": each, "order_id": order, **facts} for order, each in enumerate(objects)]
-    stream = {
-        "stream_id": STREAM,
-        "start_offset": 0,
-        "ranges": [{"range_index": 0, "start": 0, "end": end, "node_id": NODE}],
-        "stream_objects": [],
-    }
-    nodes = [{"node_id": NODE, "stream_set_objects": listed}]
-    return MetadataImage.from_dict({"streams": [stream], "nodes": nodes}, version)
+    return image_of({STREAM: (NODE, end)}, {NODE: objects}, version)
 
 
 def line_store(count: int, *, length: int = 10) -> CountingStore:

@@ -24,6 +24,7 @@ from tests.accel.lookup.cluster import (
     NODE,
     STREAM,
     accelerator,
+    image_of,
     line_image,
     line_store,
     put,
@@ -47,27 +48,14 @@ def test_a_warm_lookup_costs_no_request() -> None:
 
 
 def test_a_lookup_of_another_stream_in_opened_objects_costs_no_request() -> None:
-    store, image = MemoryStore(), line_image([1])
+    store = MemoryStore()
     put(store, 1, [(STREAM, 0, 10), (8, 0, 5)])
-    other = {"stream_id": 8, "start_offset": 0, "ranges": [{"range_index": 0, "start": 0, "end": 5, "node_id": NODE}]}
-    metadata = {
-        "streams": [
-            {"stream_id": STREAM, "start_offset": 0, "ranges": [vars_of(image)]},
-            other,
-        ],
-        "nodes": [{"node_id": NODE, "stream_set_objects": [{"object_id": 1, "order_id": 0}]}],
-    }
     counting = CountingStore(store)
-    with accelerator(counting, MetadataImage.from_dict(metadata)) as one:
+    with accelerator(counting, image_of({STREAM: (NODE, 10), 8: (NODE, 5)}, {NODE: [1]})) as one:
         found(one, 0)
         counting.reset()
         assert [each.object_id for each in one.get_objects(8, 0).objects] == [1]
         assert counting.snapshot().gets == 0
-
-
-def vars_of(image: MetadataImage) -> dict[str, int]:
-    owned = image.streams[STREAM].ranges[0]
-    return {"range_index": 0, "start": owned.start, "end": owned.end, "node_id": owned.node_id}
 
 
 def test_what_a_broker_committed_itself_is_never_opened() -> None:

@@ -16,6 +16,7 @@ from accel.lookup.steps import OpenObjects, Reply
 from bloom import StreamFilter
 from loaders.plan import policy_of
 from range_index import ObjectRanges
+from tests.accel.lookup.cluster import image_of
 from tests.accel.lookup.commit_facts import Told
 from tests.accel.lookup.driving import Driver, index_cache, look_up, make_ranges
 
@@ -29,15 +30,8 @@ def world(objects: int = 10) -> tuple[MetadataImage, dict[int, ObjectRanges]]:
         rows = [(8, 0, 5)] if number == 2 else [(STREAM_ID, offset, offset + 10)]
         contents[number] = make_ranges(rows)
         offset += 10 * (number != 2)
-    stream = {
-        "stream_id": STREAM_ID,
-        "start_offset": 0,
-        "ranges": [{"range_index": 0, "start": 0, "end": offset, "node_id": 4}],
-        "stream_objects": [{"object_id": 90, "start": offset, "end": offset + 7}],
-    }
-    listed = [{"object_id": number, "order_id": number} for number in range(objects)]
-    nodes = [{"node_id": 4, "stream_set_objects": listed}]
-    return MetadataImage.from_dict({"streams": [stream], "nodes": nodes, "version": 3}), contents
+    own = {STREAM_ID: [(90, offset, offset + 7)]}
+    return image_of({STREAM_ID: (4, offset)}, {4: range(objects)}, 3, own=own), contents
 
 
 @dataclass
@@ -180,18 +174,7 @@ def test_a_cold_lookup_then_a_warm_one() -> None:
 
 
 def test_a_space_separates_a_long_offset_from_what_is_said_of_it() -> None:
-    image = MetadataImage.from_dict(
-        {
-            "streams": [
-                {
-                    "stream_id": STREAM_ID,
-                    "start_offset": 0,
-                    "ranges": [{"range_index": 0, "start": 0, "end": -1, "node_id": 4}],
-                }
-            ],
-            "nodes": [{"node_id": 4, "stream_set_objects": [{"object_id": 1, "order_id": 1}]}],
-        }
-    )
+    image = image_of({STREAM_ID: (4, -1)}, {4: [1]})
     contents = {1: make_ranges([(STREAM_ID, 1_000_000, 1_000_010)])}
     lines = explained(telling(contents), image, Request(STREAM_ID, 1_000_005, -1, 8)).text().splitlines()
     assert "at 1000005 node 4 owns [0, ...) and lists 1 object" in lines

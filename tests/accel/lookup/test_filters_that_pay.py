@@ -14,7 +14,7 @@ from accel.image import ObjectRef
 from loaders.layout import HintKind, hint_root_key
 from loaders.store import CountingStore, MemoryStore, ObjectStore
 from loaders.store.decorated import Answer, DecoratedStore, StoreCall
-from tests.accel.lookup.cluster import NODE, put, settled
+from tests.accel.lookup.cluster import NODE, image_of, put, settled
 from tests.accel.lookup.driving import Clock
 from tests.accel.lookup.hinting import put_pack
 
@@ -42,7 +42,7 @@ class Requests(DecoratedStore):
 
 
 def cluster(objects: int = 200, *, has_pack: bool = True, covers: int = 1000) -> tuple[Requests, MetadataImage]:
-    store, listed = MemoryStore(), []
+    store, sizes = MemoryStore(), {}
     held: dict[ObjectRef, Iterable[int]] = {}
     ends = dict.fromkeys(HOLDERS, 0)
     for object_id in range(objects):
@@ -51,16 +51,13 @@ def cluster(objects: int = 200, *, has_pack: bool = True, covers: int = 1000) ->
             if object_id in holders:
                 rows.append((stream_id, ends[stream_id], ends[stream_id] + 10))
                 ends[stream_id] += 10
-        size = put(store, object_id, rows)
-        listed.append({"object_id": object_id, "order_id": object_id, "size": size})
+        sizes[object_id] = put(store, object_id, rows)
         if object_id < covers:
-            held[ObjectRef(object_id, size)] = [row[0] for row in rows]
+            held[ObjectRef(object_id, sizes[object_id])] = [row[0] for row in rows]
     if has_pack:
         put_pack(store, NODE, held)
-    owned = [{"range_index": 0, "start": 0, "end": -1, "node_id": NODE}]
-    streams = [{"stream_id": each, "start_offset": 0, "ranges": owned} for each in (DENSE, *HOLDERS)]
-    nodes = [{"node_id": NODE, "stream_set_objects": listed}]
-    return Requests(store), MetadataImage.from_dict({"streams": streams, "nodes": nodes})
+    owned = dict.fromkeys((DENSE, *HOLDERS), (NODE, -1))
+    return Requests(store), image_of(owned, {NODE: sizes}, sizes=sizes)
 
 
 def patient(store: ObjectStore, image: MetadataImage, clock: Clock | None = None, **options: Any) -> ReadAccelerator:

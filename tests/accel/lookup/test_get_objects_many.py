@@ -13,7 +13,7 @@ from accel import MetadataImage, ReadAccelerator, Request, StaticImages
 from accel.errors import AccelError, ImageTooOld, InvalidRequest, UnknownStream
 from accel.lookup.answer import Answer, Ending
 from loaders.store import CountingStore, MemoryStore
-from tests.accel.lookup.cluster import BOTH_DRIVERS, put
+from tests.accel.lookup.cluster import BOTH_DRIVERS, image_of, put
 
 STREAMS = range(1, 9)
 OBJECTS = 12
@@ -24,15 +24,7 @@ def many_streams() -> tuple[MetadataImage, CountingStore]:
     store = MemoryStore()
     for object_id in range(OBJECTS):
         put(store, object_id, [(stream, 10 * object_id, 10 * object_id + 10) for stream in STREAMS])
-    ranges = [{"range_index": 0, "start": 0, "end": -1, "node_id": 4}]
-    listed = [{"object_id": each, "order_id": each} for each in range(OBJECTS)]
-    image = MetadataImage.from_dict(
-        {
-            "streams": [{"stream_id": stream, "start_offset": 0, "ranges": ranges} for stream in STREAMS],
-            "nodes": [{"node_id": 4, "stream_set_objects": listed}],
-        }
-    )
-    return image, CountingStore(store)
+    return image_of(dict.fromkeys(STREAMS, (4, -1)), {4: range(OBJECTS)}), CountingStore(store)
 
 
 REQUESTS = [Request(stream, start, limit=3) for stream in STREAMS for start in (0, 45, 95)]

@@ -25,7 +25,7 @@ from loaders.format import ObjectEncoder, RecordBatch
 from loaders.hints import HintTrouble, SnapshotReader, plan_entries, read_pack_root, write_pack
 from loaders.layout import HINTS_PREFIX, HintKind, ObjectLayout, hint_root_key
 from loaders.store import CountingStore, Fetched, MemoryStore
-from tests.accel.lookup.cluster import BOTH_DRIVERS, NODE, STREAM, line_image, put, system
+from tests.accel.lookup.cluster import BOTH_DRIVERS, NODE, STREAM, image_of, line_image, put, system
 from tests.accel.lookup.cluster import accelerator as driven
 from tests.accel.lookup.cluster import settled as accelerator
 from tests.accel.lookup.driving import Clock
@@ -59,26 +59,10 @@ def store_object(store: CountingStore, object_id: int, every: int = 1) -> int:
     return put(store, object_id, [(1, object_id, object_id + 1), *rows])
 
 
-def sized(image: MetadataImage, sizes: list[int]) -> MetadataImage:
-    node = image.nodes[NODE]
-    listed = [
-        {"object_id": int(each), "order_id": int(order), "size": sizes[each]}
-        for each, order in zip(node.object_ids, node.order_ids, strict=True)
-    ]
-    stream = image.streams[STREAM]
-    return MetadataImage.from_dict(
-        {
-            "streams": [
-                {
-                    "stream_id": STREAM,
-                    "start_offset": 0,
-                    "ranges": [{"range_index": 0, "start": 0, "end": stream.ranges[0].end, "node_id": NODE}],
-                    "stream_objects": [],
-                }
-            ],
-            "nodes": [{"node_id": NODE, "stream_set_objects": listed}],
-        }
-    )
+def sized(image: MetadataImage, sizes: list[int] | dict[int, int]) -> MetadataImage:
+    ids = image.nodes[NODE].object_ids.tolist()
+    end = image.streams[STREAM].ranges[0].end
+    return image_of({STREAM: (NODE, end)}, {NODE: ids}, image.version, sizes={each: sizes[each] for each in ids})
 
 
 def gets(store: CountingStore) -> int:
@@ -183,17 +167,14 @@ def test_a_node_without_a_snapshot_costs_one_request_and_is_not_asked_again_for_
 
 def two_nodes(store: CountingStore, count: int) -> MetadataImage:
     """Two nodes of one stream each: STREAM on node 1, stream 8 on node 2."""
-    nodes, streams = [], []
-    for node_id, stream_id, base in ((1, STREAM, 0), (2, 8, 1000)):
-        listed = []
-        for each in range(count):
-            size = put(store, base + each, [(stream_id, each * 10, each * 10 + 10)])
-            listed.append({"object_id": base + each, "order_id": each, "size": size})
-        nodes.append({"node_id": node_id, "stream_set_objects": listed})
-        owned = [{"range_index": 0, "start": 0, "end": count * 10, "node_id": node_id}]
-        streams.append({"stream_id": stream_id, "start_offset": 0, "ranges": owned, "stream_objects": []})
+    listed = {1: range(count), 2: range(1000, 1000 + count)}
+    sizes = {
+        each: put(store, each, [(stream_id, at * 10, at * 10 + 10)])
+        for stream_id, ids in zip((STREAM, 8), listed.values(), strict=True)
+        for at, each in enumerate(ids)
+    }
     store.reset()
-    return MetadataImage.from_dict({"streams": streams, "nodes": nodes})
+    return image_of({STREAM: (1, count * 10), 8: (2, count * 10)}, listed, sizes=sizes)
 
 
 def test_where_no_node_has_a_snapshot_only_the_first_lookup_waits_for_nothing() -> None:
@@ -314,7 +295,7 @@ def test_objects_that_were_compacted_since_are_passed_over() -> None:
         assert [each.object_id for each in one.get_objects(STREAM, 455, limit=2).objects] == [500, 50]
 
 
-def _sizes(store: CountingStore, object_ids: list[int]) -> Any:
+def _sizes(store: CountingStore, object_ids: list[int]) -> dict[int, int]:
     return {each: len(store.get(ObjectLayout().object_key(each)).body) for each in object_ids}
 
 

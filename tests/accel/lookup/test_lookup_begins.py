@@ -17,6 +17,7 @@ from accel.lookup.lookup import begin, lookup
 from accel.lookup.steps import Inputs, NeedImage
 from accel.settings import Settings
 from loaders.plan import LoadAll, Spread
+from tests.accel.lookup.cluster import image_of
 from tests.accel.lookup.driving import Clock, Driver, index_cache, look_up, make_ranges, ranges_of
 from tests.accel.lookup.test_search_property import ROOMY, TINY, queries_of, stir
 from tests.examples import examples
@@ -68,19 +69,7 @@ def test_it_answers_as_opening_everything_does(world: World, seed: int, bounds: 
 
 def two_objects() -> tuple[MetadataImage, SharedIndexCache]:
     """Stream 7 in two objects of node 4, [0, 10) and [10, 20), both known; the image has no more."""
-    objects = [{"object_id": 1, "order_id": 1}, {"object_id": 2, "order_id": 2}]
-    image = MetadataImage.from_dict(
-        {
-            "streams": [
-                {
-                    "stream_id": 7,
-                    "start_offset": 0,
-                    "ranges": [{"range_index": 0, "start": 0, "end": -1, "node_id": 4}],
-                }
-            ],
-            "nodes": [{"node_id": 4, "stream_set_objects": objects}],
-        }
-    )
+    image = image_of({7: (4, -1)}, {4: [1, 2]})
     known = index_cache()
     for number in (1, 2):
         known.add_entries(4, 7, [10 * number - 10], [10 * number], [number])

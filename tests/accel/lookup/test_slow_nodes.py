@@ -16,7 +16,7 @@ from loaders.layout import ObjectLayout
 from loaders.shared_loads import SharedChunks
 from loaders.store import MemoryStore
 from loaders.store.decorated import Answer, DecoratedStore, StoreCall
-from tests.accel.lookup.cluster import BOTH_DRIVERS, put, system
+from tests.accel.lookup.cluster import BOTH_DRIVERS, image_of, put, system
 from tests.accel.lookup.driving import Clock
 
 SLOW, QUICK, OWN = 4, 6, 8
@@ -45,25 +45,16 @@ class HungStore(DecoratedStore):
 
 def cluster() -> tuple[HungStore, MetadataImage]:
     store = MemoryStore()
-    streams, nodes = [], []
-    for number, node_id in enumerate((SLOW, QUICK)):
-        ids = range(100 * number, 100 * number + OBJECTS)
+    listed = {node_id: range(100 * at, 100 * at + OBJECTS) for at, node_id in enumerate((SLOW, QUICK))}
+    own = [(500 + at, 10 * at, 10 * at + 10) for at in range(OBJECTS)]
+    for node_id, ids in listed.items():
         for order, object_id in enumerate(ids):
             put(store, object_id, [(node_id, 10 * order, 10 * order + 10)])
-        listed = [{"object_id": object_id, "order_id": object_id} for object_id in ids]
-        nodes.append({"node_id": node_id, "stream_set_objects": listed})
-        streams.append({"stream_id": node_id, "start_offset": 0, "ranges": [owned(node_id)]})
-    own = []
-    for number in range(OBJECTS):
-        put(store, 500 + number, [(OWN, 10 * number, 10 * number + 10)])
-        own.append({"object_id": 500 + number, "start": 10 * number, "end": 10 * number + 10})
-    streams.append({"stream_id": OWN, "start_offset": 0, "ranges": [owned(QUICK)], "stream_objects": own})
+    for object_id, start, end in own:
+        put(store, object_id, [(OWN, start, end)])
+    owned = {SLOW: (SLOW, -1), QUICK: (QUICK, -1), OWN: (QUICK, -1)}
     hung = frozenset(LAYOUT.object_key(object_id) for object_id in range(OBJECTS))
-    return HungStore(store, hung), MetadataImage.from_dict({"streams": streams, "nodes": nodes})
-
-
-def owned(node_id: int) -> dict[str, int]:
-    return {"range_index": 0, "start": 0, "end": -1, "node_id": node_id}
+    return HungStore(store, hung), image_of(owned, listed, own={OWN: own})
 
 
 SETTINGS = Settings(parallel_loads=THREADS, hedge_percent=0, use_hints=False)
