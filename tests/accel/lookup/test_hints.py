@@ -62,7 +62,7 @@ def store_object(store: CountingStore, object_id: int, every: int = 1) -> int:
 def sized(image: MetadataImage, sizes: list[int] | dict[int, int]) -> MetadataImage:
     ids = image.nodes[NODE].object_ids.tolist()
     end = image.streams[STREAM].ranges[0].end
-    return image_of({STREAM: (NODE, end)}, {NODE: ids}, image.version, sizes={each: sizes[each] for each in ids})
+    return image_of({STREAM: (NODE, end)}, {NODE: ids}, sizes={each: sizes[each] for each in ids})
 
 
 def gets(store: CountingStore) -> int:
