@@ -107,13 +107,6 @@ def test_status_names_objects_of_another_system_in_the_namespace(filled: str) ->
     assert f"another system writes to this namespace: 1 object seen, {key!r}" in lines
 
 
-def test_a_second_refresh_brings_no_body(filled: str) -> None:
-    image = json.loads(run("catalog", "status", "--store", filled, "--output", "json").stdout)["image"]
-    assert image["cold"]["bytes"] > 0
-    assert (image["again"]["bytes"], image["again"]["requests"]) == (0, 6)
-    assert ", again 6 requests, 0 B, " in run("catalog", "status", "--store", filled).stdout.splitlines()[-1]
-
-
 def test_a_written_image_answers_as_the_catalog_does(filled: str, tmp_path: Path) -> None:
     image = tmp_path / "image.json"
     assert run("catalog", "status", "--store", filled, "--write-image", str(image)).exit_code == 0

@@ -117,12 +117,6 @@ def test_a_file_that_says_nothing_is_wrong_usage(url: str, tmp_path: Path, text:
     assert said in result.stderr
 
 
-def test_objects_that_the_file_leaves_out_are_named(url: str, tmp_path: Path) -> None:
-    path = tmp_path / "nodes.json"
-    path.write_text('{"1": 4}')
-    assert "found none for 2, 5" in failed("--store", url, "--nodes", str(path))
-
-
 def test_offsets_held_twice_end_with_1_and_write_nothing(url: str) -> None:
     put(open_store(url), 9, (1, 5, 15))
     told = found("--store", url, "--node", "4", "--yes", exit_code=1)
@@ -164,14 +158,6 @@ def test_an_import_that_cannot_go_on_is_abandoned(url: str) -> None:
     assert found("--store", url, "--abandon") == {"abandoned": True}
     assert keys(url) == before
     assert run("adopt", "import", "--store", url, "--abandon").stdout == "no import was under way\n"
-
-
-def test_a_catalog_in_use_is_refused(url: str) -> None:
-    found("--store", url, "--node", "4", "--yes")
-    put(open_store(url), 9, (1, 30, 35))
-    assert "expected an empty list, or the list that this import writes" in failed(
-        "--store", url, "--node", "4", "--yes"
-    )
 
 
 @pytest.mark.parametrize("args", [(), ("--node", "4", "--abandon"), ("--node", "-1"), ("--nodes", "missing.csv")])

@@ -73,12 +73,3 @@ def test_the_line_of_the_page_works_in_bash(tmp_path: Path) -> None:
     assert done.stdout.split() == ["build-hints"]
     page = page_named("operations").read_text()
     assert 'eval "$(_ACCEL_COMPLETE=bash_source accel)"' in page
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_there_is_a_script_for_each_shell(shell: str) -> None:
-    environment = os.environ | {"_ACCEL_COMPLETE": f"{shell}_source"}
-    done = subprocess.run(  # noqa: S603 - our own words
-        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True
-    )
-    assert f"_ACCEL_COMPLETE={shell}_complete" in done.stdout

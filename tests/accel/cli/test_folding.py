@@ -167,15 +167,3 @@ def test_columns_that_are_not_broken_are_broken_where_they_would_be_cut(show: Sh
     narrow = show(act, columns)
     assert max(map(cell_len, narrow)) <= columns
     assert letters(narrow) == letters(show(act, WIDE_COLUMNS))
-
-
-def test_hostile_text_fits_once_it_is_escaped(show: Show) -> None:
-    line = f"warning  object 4 could not be opened: {chr(0x202E) * 30}"
-    rows = show(lambda: Output().show(Shown({}, [Folded(Text(line), 9)])), COLUMNS)
-    assert max(map(cell_len, rows)) <= COLUMNS
-    assert "".join(rows).replace(" ", "").count(r"\u202e") == 30
-
-
-def test_a_pipe_gets_each_line_whole(world: World, explained: list[Explanation]) -> None:
-    printed = world.run("explain", *QUESTION).stdout.splitlines()
-    assert printed == explained[0].text().splitlines()

@@ -17,7 +17,7 @@ from accel.image import MetadataImage
 from accel.image_source import SOURCES_GROUP, ImageSource, StaticImages, read_image
 from loaders.layout import HINTS_PREFIX
 from loaders.store import open_store
-from tests.accel.cli.worlds import STREAM_ID, World, run
+from tests.accel.cli.worlds import World, run
 
 IMAGE = b'{"streams": [], "nodes": [{"node_id": 4}], "version": 9}'
 
@@ -136,20 +136,6 @@ def test_hints_of_an_image_need_no_catalog(world: World, only: tuple[str, ...]) 
     assert all(key.startswith(HINTS_PREFIX) for key in written)
     again = world.run("catalog", "build-hints", *only, "--output", "json")
     assert json.loads(again.stdout)["report"]["opened_objects"] == 0
-
-
-def test_lookups_of_the_image_use_what_was_built(world: World) -> None:
-    lookup = ("get-objects", "--stream", str(STREAM_ID), "--start", "0", "--output", "json")
-    before = json.loads(world.run(*lookup).stdout)["objects"]
-    assert world.run("catalog", "build-hints").exit_code == 0
-    assert json.loads(world.run(*lookup).stdout)["objects"] == before
-
-
-def test_an_image_on_a_store_will_do(world: World) -> None:
-    world.store.put("image.json", world.image_path.read_bytes())
-    place = f"{world.store_url}/image.json"
-    result = run("catalog", "build-hints", "--store", world.store_url, "--image", place)
-    assert (result.exit_code, result.stderr) == (0, "")
 
 
 def test_objects_of_an_image_are_only_planned_to_be_merged_here(world: World) -> None:

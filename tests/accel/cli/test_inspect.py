@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 from loaders.format import BlockIndex, BlockRow, LinkedObject, RecordBatch
 from loaders.object_writer import ObjectWriter
-from tests.accel.cli.worlds import LAYOUT, PRODUCTION, World, run
+from tests.accel.cli.worlds import LAYOUT, World, run
 from tests.builders import encode_composite
 
 
@@ -54,13 +53,6 @@ def test_text_is_a_head_and_a_table(world: World) -> None:
     assert lines[2] == "streams  2 streams, 2 record batches"
     assert lines[3] == "blocks   54 B to 59 B, median 56 B, in all 113 B"
     assert lines[-1].split() == ["420000", "[1850,", "2000)", "1", "1", "59", "B"]
-
-
-def test_a_wide_object_takes_two_requests(tmp_path: Path) -> None:
-    shutil.copy(PRODUCTION / "100.bin", tmp_path)
-    found = json.loads(run("object", "inspect", str(tmp_path / "100.bin"), "--output", "json").stdout)
-    assert found["opened_with"]["requests"] == 2
-    assert len(found["streams"]) == 20  # the default limit
 
 
 def test_what_is_left_out_is_said(world: World) -> None:

@@ -84,13 +84,6 @@ def test_an_explanation_begins_with_the_answer(world: World) -> None:
     assert "at 1000  node 4 owns [0, 2000) and lists 21 objects" in lines
 
 
-def test_an_explanation_as_json_has_these_keys(world: World) -> None:
-    found = json.loads(world.run("explain", *QUESTION, "--output", "json").stdout)
-    assert list(found) == ["request", "policy", "image_versions", "answer", "error", "cost", "hints", "events"]
-    assert list(found["cost"]) == ["rounds", "requests", "bytes", "seconds", "requests_if_everything_was_opened"]
-    assert {each["event"] for each in found["events"]} == {"hopped", "round", "picked", "ended"}
-
-
 def test_verbose_tells_of_each_request_on_stderr(world: World) -> None:
     result = world.run("get-objects", *QUESTION, "--verbose")
     told = result.stderr.splitlines()
@@ -112,19 +105,6 @@ def test_a_lost_object_is_named_with_what_to_do(world: World) -> None:
     assert result.exit_code == 1
     assert error.startswith("error: object 18 at '21000000/cluster/18' is listed for node 4")
     assert advice.startswith("advice: restore the object")
-
-
-def test_options_come_from_the_environment(world: World) -> None:
-    environment = {
-        "ACCEL_STORE": world.store_url,
-        "ACCEL_IMAGE": str(world.image_path),
-        "ACCEL_OUTPUT": "json",
-        "ACCEL_POLICY": "window",
-    }
-    result = run("get-objects", *QUESTION, environment=environment)
-    assert json.loads(result.stdout)["policy"] == "window"
-    flagged = run("get-objects", *QUESTION, "--policy", "load-all", environment=environment)
-    assert json.loads(flagged.stdout)["policy"] == "load-all"
 
 
 @pytest.mark.parametrize(
@@ -177,19 +157,6 @@ def test_a_slow_lookup_is_told_on_stderr_when_it_is_asked_for(world: World) -> N
     as_json = world.run("get-objects", *QUESTION, "--slow-log", "0.001ms", "--output", "json")
     assert json.loads(as_json.stderr)["request"] == json.loads(as_json.stdout)["request"]
     assert world.run("get-objects", *QUESTION, "--slow-log", "1h").stderr == ""
-
-
-def test_slow_lookups_of_a_read_are_told_on_stderr_when_they_are_asked_for(world: World, tmp_path: Path) -> None:
-    told = world.run("read", *QUESTION, "--slow-log", "0.001ms")
-    lines = told.stderr.splitlines()
-    assert lines[0].startswith("ended at ")
-    assert lines[1].startswith("stream 420000   offsets [1000, 1600)   limit 4")
-    assert "next offset" in lines[-1]
-    assert told.stdout == world.run("read", *QUESTION).stdout
-    assert len(world.run("read", *QUESTION, "--slow-log", "1h").stderr.splitlines()) == 1
-    file = tmp_path / "stderr.jsonl"
-    file.write_text(world.run("read", *QUESTION, "--slow-log", "0.001ms", "--output", "json").stderr)
-    assert lines[1] in world.run("explain", "--from", str(file)).stdout.splitlines()
 
 
 def test_a_saved_log_of_slow_lookups_is_shown_without_a_store(world: World, tmp_path: Path) -> None:

@@ -91,11 +91,6 @@ def test_wrong_usage_is_json_too(args: tuple[str, ...]) -> None:
     assert error["advice"].startswith("see accel")
 
 
-def test_wrong_usage_is_json_when_the_environment_says_so() -> None:
-    result = run("get-objects", environment={"ACCEL_OUTPUT": "json"})
-    assert json.loads(result.stderr)["type"] == "MissingParameter"
-
-
 def test_an_error_of_the_system_is_told_the_same_way(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: Path) -> bytes:
         raise PermissionError(13, "Permission denied", str(world.image_path))

@@ -64,12 +64,6 @@ def test_a_person_sees_bytes_of_bytes_where_these_are_what_is_counted(terminal: 
     assert TIME_LEFT.search(terminal.seen) is not None
 
 
-def test_a_total_may_come_later(terminal: Terminal) -> None:
-    with redirect_stderr(terminal), Output().progress("verifying") as tell:
-        tell(1, 3)
-    assert "1/3" in terminal.seen
-
-
 @pytest.mark.parametrize("is_quiet", [False, True])
 def test_a_pipe_sees_nothing_and_nothing_is_asked(
     is_quiet: bool, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
@@ -115,17 +109,6 @@ def test_long_commands_show_it_to_a_person(command: str, url: str, terminal: Ter
         main([*command.split(), *COMMANDS[command], "--store", url], standalone_mode=False)
     assert SHOWN[command] in terminal.seen
     assert TIME_LEFT.search(terminal.seen) is not None
-
-
-@pytest.mark.parametrize("command", [each for each in COMMANDS if each not in {"catalog gc", "catalog run-all"}])
-def test_they_write_nothing_beside_their_results_into_a_pipe(
-    command: str, url: str, capsys: pytest.CaptureFixture[str], terminal: Terminal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(terminal, "isatty", lambda: False)
-    with redirect_stderr(terminal):
-        main([*command.split(), *COMMANDS[command], "--store", url], standalone_mode=False)
-    assert terminal.seen == ""
-    assert capsys.readouterr().out != ""
 
 
 def test_a_compaction_counts_the_bytes_that_it_rewrites(url: str, terminal: Terminal) -> None:

@@ -87,13 +87,6 @@ def test_a_cut_without_segments_does_not_count_as_no_readers(shop: Shop, tmp_pat
     assert len(shop.json("stream cuts")["cuts"]) == 1
 
 
-def test_retention_runs_in_all_streams_of_a_scope(shop: Shop) -> None:
-    add(shop, "one", "two")
-    found = [json.loads(whole_scope(shop, time, "--output", "json").stdout) for time in ("2000", "3000")]
-    assert [each["totals"] for each in found] == [{**NOTHING, "recorded": 2}, {**NOTHING, "truncated": 2}]
-    assert found[1]["streams"] == [row("truncated", 2000, 0, each) for each in ("one", "two")]
-
-
 def test_a_scope_without_streams_has_nothing_to_retain(shop: Shop) -> None:
     assert whole_scope(shop, "2000").stdout == "no streams\n"
     assert json.loads(whole_scope(shop, "2000", "--output", "json").stdout) == {

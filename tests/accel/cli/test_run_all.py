@@ -13,7 +13,6 @@ from accel.cli import engines
 from accel.cli.catalog.run_all import Step, run_steps, shown_steps
 from accel.errors import CatalogMissing, StoreUnavailable
 from accel.rendering import Output, said
-from loaders.layout import HINTS_PREFIX
 from loaders.store import ObjectStore, open_store
 from tests.accel.cli.worlds import run
 from tests.spark_jobs.worlds import fill, make_catalog
@@ -65,13 +64,6 @@ def test_a_dry_run_is_one_of_all(url: str) -> None:
     text = run("catalog", "run-all", *EARLY, "--dry-run", "--store", url).stdout.splitlines()
     assert [line for line in text if line.startswith("==")] == ["== compact", "== build-hints", "== gc"]
     assert [line.split()[:2] for line in text[-3:]] == [["compact", "done"], ["build-hints", "done"], ["gc", "done"]]
-
-
-def test_without_yes_nothing_is_deleted_and_the_rest_is_done(url: str) -> None:
-    store = open_store(url)
-    steps = asked(url, *EARLY)
-    assert [each["result"]["dry_run"] for each in steps] == [False, False, True]
-    assert list(store.list(HINTS_PREFIX))
 
 
 def test_where_there_is_no_catalog_nothing_else_is_tried() -> None:

@@ -136,11 +136,6 @@ def test_json_is_one_document_a_line(orders: Reading) -> None:
     assert summary["lag_seconds"] >= 0
 
 
-def test_events_of_a_key_keep_their_order_in_either_order_of_segments(orders: Reading) -> None:
-    for order in ("time", "segment"):
-        assert by_key(orders.rows("--order", order)[0]) == orders.shop.written
-
-
 def test_events_come_in_the_order_of_time_unless_nobody_waits_for_it(orders: Reading) -> None:
     for args in ((), ("--reorder-wait", "30")):
         times = [row["time_ms"] for row in orders.rows(*args)[0]]
@@ -159,14 +154,6 @@ def test_the_position_of_one_run_gives_the_rest_in_the_next(orders: Reading, cou
         [],
         {**last, "events": 0, "payload_bytes": 0, "lag_seconds": 0.0},
     )
-
-
-def test_the_text_says_the_position_as_from_takes_it(orders: Reading) -> None:
-    found = orders.run("--events", "5", "--payload", "text")
-    position = found.stderr.strip().partition("the next read starts at ")[2]
-    rest, _ = orders.rows("--from", position)
-    first = [line.split()[-1] for line in found.stdout.splitlines()]
-    assert sorted(first + [each["payload"] for each in rest]) == orders.written
 
 
 def test_a_cut_may_be_a_file(orders: Reading, tmp_path: Path) -> None:
@@ -260,12 +247,6 @@ def test_a_truncated_position_is_refused_unless_it_may_be_skipped(orders: Readin
     rows, skipped = orders.rows("--from", "0@0=0 1@0=0", "--skip-truncated")
     assert payloads(rows) == payloads(orders.rows()[0])
     assert len(rows) == skipped["events"] == COUNT - 16
-
-
-def test_following_prints_what_is_there_and_stops_after_so_many(orders: Reading) -> None:
-    rows, summary = orders.rows("--follow", "--events", str(COUNT))
-    assert by_key(rows) == orders.shop.written
-    assert summary["events"] == COUNT
 
 
 OUTAGE_FAILURES = 14

@@ -62,14 +62,6 @@ def test_every_corrupt_file_is_found(row: dict[str, Any]) -> None:
     assert problem["key"].endswith(row["file"])
 
 
-def test_sound_files_of_a_production_writer_pass_with_all_their_data() -> None:
-    paths = [str(PRODUCTION / f"{row['objectId']}.bin") for row in manifest()["objects"]]
-    result = run("object", "verify", *paths, "--data", "--output", "json")
-    found = json.loads(result.stdout)
-    assert (result.exit_code, found["objects_checked"]) == (0, 33)
-    assert found["blocks_checked"] == sum(row["indexCount"] for row in manifest()["objects"])
-
-
 @given(st.data())
 def test_a_flipped_bit_in_a_block_header_or_a_batch_header_is_found(data: st.DataObject) -> None:
     body = bytearray(write_set_object([(STREAM_ID, 0, 105)]))
@@ -186,15 +178,6 @@ def test_what_cannot_be_read_is_unchecked_and_ends_with_1(world: World, monkeypa
     assert [(each["object_id"], each["type"]) for each in found["unchecked"]] == [(0, "StoreUnavailable")]
     world.store.delete(LAYOUT.object_key(42))
     assert world.run("object", "verify", "--all", "--parallel", "1", "--quiet").exit_code == 3  # problems weigh more
-
-
-def test_text_names_object_and_key(world: World) -> None:
-    world.store.delete(LAYOUT.object_key(18))
-    result = world.run("object", "verify", "--all", "--quiet")
-    assert result.stdout.splitlines()[:2] == [
-        "MISSING       object 18 at 21000000/cluster/18",
-        "              there is no such object",
-    ]
 
 
 @pytest.mark.parametrize(

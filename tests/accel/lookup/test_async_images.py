@@ -93,23 +93,6 @@ async def test_a_short_answer_leaves_the_loop_free_while_the_source_is_asked(
 
 
 @on_a_loop
-async def test_lookups_go_on_with_the_image_at_hand_while_the_source_is_asked(
-    slow: Slow, one: AsyncReadAccelerator
-) -> None:
-    slow.falls_due()
-    slow.image = line_image([0, 1, 2], version=1)
-    answers = await asyncio.gather(*(one.get_objects(STREAM, 0, 10) for _ in range(100)))
-    assert {each.image_version for each in answers} == {0}
-    await until(slow.asking)
-    assert slow.asked == 2  # when it was made, and this once
-    slow.let.set()
-    while one.stats().image_version == 0:  # noqa: ASYNC110 - a thread installs it
-        await asyncio.sleep(0)
-    assert (await one.get_objects(STREAM, 0, 10)).image_version == 1
-    assert slow.asked == 2
-
-
-@on_a_loop
 async def test_all_wait_for_one_question_where_the_image_at_hand_is_too_old(
     slow: Slow, one: AsyncReadAccelerator
 ) -> None:

@@ -151,18 +151,6 @@ def test_an_explanation_names_the_filters_and_their_cost() -> None:
     assert told.requests <= 20
 
 
-@pytest.mark.parametrize("harm", ["root", "filters"])
-def test_damaged_packs_change_no_answer(harm: str) -> None:
-    store, image = cluster()
-    for info in list(store.list("")):
-        if "packs" in info.key and (info.key == ROOT) == (harm == "root"):
-            body = store.get(info.key).body
-            store.put(info.key, body[: len(body) // 2] + bytes(len(body) - len(body) // 2))
-    store.take()
-    with patient(store, image) as one:
-        assert found(one, RARE) == list(HOLDERS[RARE])
-
-
 def test_objects_that_the_pack_does_not_cover_are_opened() -> None:
     store, image = cluster(covers=100)
     with patient(store, image) as one:
@@ -170,14 +158,6 @@ def test_objects_that_the_pack_does_not_cover_are_opened() -> None:
         objects, packs = store.take()
         assert packs == 2
         assert objects < 150
-
-
-@pytest.mark.parametrize("options", [{"use_hints": False}, {"bypass": True}])
-def test_settings_without_hints_load_none(options: dict[str, Any]) -> None:
-    store, image = cluster()
-    with patient(store, image, **options) as one:
-        assert found(one, RARE) == list(HOLDERS[RARE])
-        assert store.take() == (200, 0)
 
 
 def test_lookups_of_one_node_at_the_same_time_share_the_load() -> None:

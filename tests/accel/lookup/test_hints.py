@@ -142,13 +142,6 @@ def test_what_the_snapshot_has_answered_is_not_asked_again_where_memory_forgets_
         assert one.stats().hints.entries_asked == 1
 
 
-def test_a_stream_whose_list_has_to_be_walked_is_not_looked_for_in_the_snapshot() -> None:
-    store, image = line(100)
-    with accelerator(store, replace(image, unordered_streams=frozenset({STREAM}))) as one:
-        assert [each.object_id for each in one.get_objects(STREAM, 555, limit=1).objects] == [55]
-        assert (one.stats().hints.requests, gets(store)) == (0, 100)
-
-
 def test_a_node_without_a_snapshot_costs_one_request_and_is_not_asked_again_for_ten_minutes() -> None:
     store, image = line(100, hinted=0)
     clock = Clock()
@@ -163,31 +156,6 @@ def test_a_node_without_a_snapshot_costs_one_request_and_is_not_asked_again_for_
         one.get_objects(STREAM, 855, limit=1)
         assert one.stats().hints.roots_asked == 1
         assert one.stats().hints.missing == 1
-
-
-def two_nodes(store: CountingStore, count: int) -> MetadataImage:
-    """Two nodes of one stream each: STREAM on node 1, stream 8 on node 2."""
-    listed = {1: range(count), 2: range(1000, 1000 + count)}
-    sizes = {
-        each: put(store, each, [(stream_id, at * 10, at * 10 + 10)])
-        for stream_id, ids in zip((STREAM, 8), listed.values(), strict=True)
-        for at, each in enumerate(ids)
-    }
-    store.reset()
-    return image_of({STREAM: (1, count * 10), 8: (2, count * 10)}, listed, sizes=sizes)
-
-
-def test_where_no_node_has_a_snapshot_only_the_first_lookup_waits_for_nothing() -> None:
-    store = CountingStore(MemoryStore())
-    image = two_nodes(store, 100)
-    with accelerator(store, image) as one, accelerator(store, image, use_hints=False) as without:
-        rounds = without.get_objects(STREAM, 555, limit=1).rounds
-        assert one.get_objects(STREAM, 555, limit=1).rounds == rounds + 1
-        store.reset()
-        requests = without.get_objects(8, 555, limit=1).objects_opened
-        assert gets(store) == requests
-        assert one.get_objects(8, 555, limit=1).rounds == rounds
-        assert gets(store) == requests + 1
 
 
 def test_hints_can_be_switched_off() -> None:
@@ -285,14 +253,6 @@ def test_a_root_is_asked_for_again_when_its_time_is_over_and_a_newer_one_is_used
         answer = one.get_objects(STREAM, 755, limit=1)
         assert (answer.rounds, answer.objects_opened) == (2, 0)
         assert one.stats().hints.roots_asked == 2
-
-
-def test_objects_that_were_compacted_since_are_passed_over() -> None:
-    store, _ = line(100)
-    put(store, 500, [(STREAM, 0, 500)])
-    newer = sized(line_image([500, *range(50, 100)], version=1), _sizes(store, [500, *range(50, 100)]))
-    with accelerator(store, newer) as one:
-        assert [each.object_id for each in one.get_objects(STREAM, 455, limit=2).objects] == [500, 50]
 
 
 def _sizes(store: CountingStore, object_ids: list[int]) -> dict[int, int]:
@@ -535,13 +495,3 @@ def test_a_look_for_newer_packs_that_are_the_same_costs_a_request_without_a_body
         one.get_objects(STREAM, 95, limit=1)
     after = one.stats().hints
     assert (after.requests, after.bytes_read, after.filters) == (before.requests + 1, before.bytes_read, 60)
-
-
-def test_a_process_that_has_not_warmed_looks_for_no_packs() -> None:
-    store, image = line(100, hinted=0)
-    clock = Clock()
-    with accelerator(store, image, clock) as one:
-        one.get_objects(STREAM, 5, limit=1)
-        clock.seconds += 61
-        one.get_objects(STREAM, 955, limit=1)
-    assert one.stats().hints.requests == 1, "the root of the snapshot, once"

@@ -24,7 +24,7 @@ from accel.lookup.search import search
 from accel.settings import Settings
 from loaders.hints import plan_entries
 from loaders.layout import ObjectLayout
-from loaders.plan import Policy, Spread
+from loaders.plan import Policy
 from loaders.store import MemoryStore
 from tests.accel.lookup.cluster import accelerator, store_of
 from tests.accel.lookup.driving import Clock, index_cache, ranges_of
@@ -107,27 +107,6 @@ def test_of_a_stream_that_is_read_in_part_only_what_was_read_is_believed(
     for query in queries_of(world, rng, 6):
         policy = rng.choice(POLICIES)
         assert ask(image, driver, policy, query, None) == plain_scan(world.metadata, world.contents, query)
-
-
-@settings(max_examples=examples(120), suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(worlds(), st.integers(0, 2**32), st.integers(0, 3))
-def test_a_bounded_answer_with_hints_is_a_true_beginning_and_can_be_resumed(
-    world: World, seed: int, rounds: int
-) -> None:
-    rng = random.Random(seed)
-    give_sizes(world, rng)
-    image = MetadataImage.from_dict(world.metadata)
-    store = MemoryStore()
-    Mischief(world, store, rng).play()
-    driver = HintedDriver(ranges_of(world), index_cache(), store=store, make_hints=FORGETFUL, image=image)
-    assert driver.known is not None
-    for stream_id, start, end, limit in queries_of(world, rng, 2):
-        whole = plain_scan(world.metadata, world.contents, (stream_id, start, end, limit)).objects
-        request = Request(stream_id, start, end, limit, max_fill_rounds=rounds)
-        answer = driver.run(search(request, image, driver.known, Spread(1, 1), hints=driver.hints))
-        taken = [(each.kind.value, each.object_id, each.start, each.end) for each in answer.objects]
-        assert taken == whole[: len(taken)]
-        assert answer.partial or taken == whole
 
 
 def give_true_sizes(world: World, store: MemoryStore) -> None:
