@@ -26,7 +26,7 @@ from loaders.store import MemoryStore
 from loaders.store import open as open_module
 from loaders.store.base import DeleteFailures
 from loaders.store.decorated import GETS, WRITES, DecoratedStore, StoreCall
-from tests.accel.cli.test_catalog_maintenance import make_shop
+from tests.accel.cli.test_catalog_maintenance import filled as fill_shop
 from tests.accel.cli.worlds import run
 from tests.accel.server.asking import STREAM, ask, filled, serving
 from tests.docs.pages import anchors, page_named
@@ -275,7 +275,7 @@ def test_roles_may_do_what_their_commands_and_programs_ask_for(catalog_of_six: R
 
 def test_a_collector_may_delete_what_it_collects() -> None:
     shop = RecordedStore()
-    make_shop("", shop)
+    fill_shop(shop)
     collected = needed_by(shop, "catalog", "gc", "--yes")
     assert [each for each in collected if not allows("collector", each, "shop")] == []
     assert any(each.action == "s3:DeleteObject" and "/shop/" in each.key for each in collected)

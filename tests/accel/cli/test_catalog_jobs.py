@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from click.testing import Result
@@ -18,30 +15,24 @@ from accel.compaction import Status, running
 from accel.hint_building import building, filters
 from loaders.hints import SnapshotReader, read_pack_root
 from loaders.layout import HINTS_PREFIX
-from loaders.store import ObjectStore, open_store
-from tests.accel.cli.worlds import run
+from tests.accel.cli.worlds import Bucket
 from tests.spark_jobs.worlds import NAMESPACE, fill, lose, make_catalog
 
 NODE = 4
 YOUNG = ("--min-age", "0s")
 
 
-@dataclass
-class Shop:
+class Shop(Bucket):
     """A node with six objects."""
 
-    url: str
-    store: ObjectStore
+    def __init__(self) -> None:
+        super().__init__()
+        make_catalog(self.store)
+        fill(self.store, NODE, [[(1, at, at + 1), (100 + at, 0, 9)] for at in range(6)])
 
-    def run(self, command: str, *args: str) -> Result:
+    def run(self, line: str, *words: str, stdin: bytes | None = None) -> Result:
         """A command on the catalog."""
-        return run("catalog", command, *args, "--store", self.url)
-
-    def json(self, command: str, *args: str, code: int = 0) -> Any:
-        """The same, as data."""
-        result = self.run(command, *args, "--output", "json")
-        assert result.exit_code == code, result.output
-        return json.loads(result.stdout)
+        return super().run(f"catalog {line}", *words, stdin=stdin)
 
     @property
     def objects(self) -> int:
@@ -52,11 +43,7 @@ class Shop:
 
 @pytest.fixture
 def shop() -> Shop:
-    url = f"memory://{uuid4().hex}"
-    store = open_store(url)
-    make_catalog(store)
-    fill(store, NODE, [[(1, at, at + 1), (100 + at, 0, 9)] for at in range(6)])
-    return Shop(url, store)
+    return Shop()
 
 
 def hints(shop: Shop) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -23,10 +23,10 @@ from loaders.format import MissingBytes, open_tail
 from loaders.layout import JOURNAL_PREFIX, UPLOADS_PREFIX, ObjectLayout
 from loaders.object_ref import ObjectRef
 from loaders.object_writer import start_upload
-from loaders.store import DeleteFailure, MemoryStore, ObjectStore, open_store
+from loaders.store import DeleteFailure, MemoryStore, ObjectStore
 from loaders.tables import FormatRecord
 from range_index import ObjectRanges
-from tests.accel.cli.worlds import run
+from tests.accel.cli.worlds import Bucket, run
 from tests.builders import write_set_object
 from tests.world import new_mark
 
@@ -40,23 +40,24 @@ def long_ago(store: ObjectStore) -> ObjectStore:
     return ClockStore(store, LONG_AGO.clock)
 
 
-@dataclass
-class Shop:
-    """Node 4 uploaded three objects; two of them became one; one more was promised and never committed."""
+class Shop(Bucket):
+    """Node 4 uploaded three objects; two of them became one; one more was promised and never committed.
 
-    url: str
-    store: ObjectStore
-    sources: list[ObjectRef]
-    target: ObjectRef
-    promised_id: int
+    The bucket has not been written to for ten days.
+    """
 
-    def run(self, command: str, *args: str) -> Result:
-        """A command on the catalog."""
-        return run("catalog", command, *args, "--store", self.url)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        monkeypatch.setattr(self.store, "_clock", lambda: SYSTEM.clock() - 864_000)
+        self.sources, self.target, self.promised_id = filled(self.store)
 
-    def json(self, command: str, *args: str) -> Any:
-        """What a command prints as JSON."""
-        return json.loads(self.run(command, *args, "--output", "json").stdout)
+    def run(self, line: str, *words: str, stdin: bytes | None = None) -> Result:
+        """A command on the catalog, or one on the bucket."""
+        return super().run(line if line.startswith("repair") else f"catalog {line}", *words, stdin=stdin)
+
+    def json(self, line: str, *words: str, code: int | None = None) -> Any:
+        """What a command prints as JSON, however it ends."""
+        return super().json(line, *words, code=code)
 
     def open(self, store: ObjectStore | None = None) -> ObjectCatalog:
         """The catalog, as of long ago."""
@@ -67,13 +68,14 @@ class Shop:
         found = (LAYOUT.parse_object_key(info.key) for info in self.store.list(""))
         return {each for each in found if each is not None}
 
-    def state(self) -> dict[str, str]:
-        """All keys, and what they hold."""
-        return {info.key: info.etag for info in self.store.list("")}
-
     def remove(self, object_id: int) -> None:
         """An object is lost."""
         self.store.delete(LAYOUT.object_key(object_id))
+
+
+@pytest.fixture
+def shop(monkeypatch: pytest.MonkeyPatch) -> Shop:
+    return Shop(monkeypatch)
 
 
 def put(store: ObjectStore, object_id: int, start: int, end: int) -> tuple[ObjectRef, ObjectRanges]:
@@ -85,8 +87,8 @@ def put(store: ObjectStore, object_id: int, start: int, end: int) -> tuple[Objec
     return ObjectRef(object_id, len(body), index.nbytes), index.object_ranges()
 
 
-def make_shop(url: str, store: ObjectStore) -> Shop:
-    """The shop, in an empty store."""
+def filled(store: ObjectStore) -> tuple[list[ObjectRef], ObjectRef, int]:
+    """Fills an empty store; gives the uploaded objects, the one that two of them became, and the promised id."""
     ObjectCatalog.init(long_ago(store), FormatRecord(namespace="shop", stream_buckets=4), system=LONG_AGO)
     with ObjectCatalog.open(long_ago(store), system=LONG_AGO) as catalog, catalog.open_node(4) as writer:
         writer.open_streams([1])
@@ -99,16 +101,7 @@ def make_shop(url: str, store: ObjectStore) -> Shop:
         catalog.commit_compaction(4, sources[:2], target)
         [promised_id] = catalog.prepare(4, 1, deadline_seconds=60)
         put(store, promised_id, 0, 1)
-    return Shop(url, store, sources, target, promised_id)
-
-
-@pytest.fixture
-def shop(monkeypatch: pytest.MonkeyPatch) -> Shop:
-    """The shop, in memory; its bucket has not been written to for ten days."""
-    url = f"memory://{uuid4().hex}"
-    store = open_store(url)
-    monkeypatch.setattr(store, "_clock", lambda: SYSTEM.clock() - 864_000)
-    return make_shop(url, store)
+    return sources, target, promised_id
 
 
 # verify
@@ -161,7 +154,7 @@ def test_damage_between_keys_ends_with_3_and_stops_the_collector(shop: Shop) -> 
     assert result.exit_code == 3
     assert result.stdout.startswith("COUNTER       table 'counters', key 'object-ids'\n")
     before = shop.ids()
-    refused = shop.run("gc", "--yes")
+    refused = shop.run("gc --yes")
     assert refused.exit_code != 0
     assert "expected a catalog whose keys agree, found damage: table 'counters', key 'object-ids'" in refused.output
     assert shop.ids() == before
@@ -231,7 +224,7 @@ def test_without_yes_nothing_is_deleted(shop: Shop) -> None:
 def test_with_yes_just_what_the_dry_run_showed_is_deleted(shop: Shop) -> None:
     planned = shop.json("gc")
     before = shop.ids()
-    done = shop.json("gc", "--yes")
+    done = shop.json("gc --yes")
     assert planned["planned"] == done["planned"] == {**planned["planned"], "orphan": {"objects": 0, "bytes": 0}}
     assert [(each["object_id"], each["reason"]) for each in planned["objects"]] == [
         *((each.object_id, "retired") for each in shop.sources[:2]),
@@ -259,14 +252,14 @@ def test_what_nothing_proves_to_be_ours_is_counted_and_shown_and_deleted_by_its_
     text = shop.run("gc").stdout
     assert "left alone  1 object of " in text
     assert "that nothing proves to be of this catalog" in text
-    seen = shop.json("gc", "--id", str(replaced))
+    seen = shop.json("gc --id", str(replaced))
     assert (seen["mark"], seen["dry_run"], seen["size_bytes"]) == (None, True, shop.sources[0].size_bytes)
     assert replaced in shop.ids()
-    lines = shop.run("gc", "--id", str(replaced), "--yes").stdout.splitlines()
+    lines = shop.run("gc --id", str(replaced), "--yes").stdout.splitlines()
     assert [line.split()[0] for line in lines] == ["object", "size", "written", "mark", "tail", "catalog", "deleted"]
     assert replaced not in shop.ids()
     assert shop.json("status")["delete_pending"]["objects"] == 0
-    refused = shop.run("gc", "--id", str(shop.target.object_id), "--yes")
+    refused = shop.run("gc --id", str(shop.target.object_id), "--yes")
     assert (refused.exit_code, shop.target.object_id in shop.ids()) == (1, True)
 
 
@@ -280,13 +273,13 @@ def empty_the_list(shop: Shop) -> None:
 def test_an_empty_list_is_refused_unless_it_is_allowed(shop: Shop) -> None:
     empty_the_list(shop)
     before = shop.state()
-    refused = shop.run("gc", "--yes", "--output", "json")
+    refused = shop.run("gc --yes --output json")
     error = json.loads(refused.stderr.splitlines()[-1])
     assert (refused.exit_code, refused.stdout, error["type"]) == (1, "", "MaintenanceRefused")
     assert "nothing was changed" in error["advice"]
     assert shop.state() == before
-    assert shop.run("gc", "--allow-empty-node", "3").exit_code == 1
-    assert shop.run("gc", "--allow-empty-node", "3", "--allow-empty-node", "4").exit_code == 0
+    assert shop.run("gc --allow-empty-node 3").exit_code == 1
+    assert shop.run("gc --allow-empty-node 3 --allow-empty-node 4").exit_code == 0
 
 
 def test_a_collection_that_ends_half_way_tells_what_it_did(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,7 +293,7 @@ def test_a_collection_that_ends_half_way_tells_what_it_did(shop: Shop, monkeypat
         return delete_many(self, keys)
 
     monkeypatch.setattr(MemoryStore, "delete_many", delete_and_damage)
-    result = shop.run("gc", "--yes", "--output", "json", "--quiet")
+    result = shop.run("gc --yes --output json --quiet")
     done, error = json.loads(result.stdout), json.loads(result.stderr)
     assert (result.exit_code, error["type"]) == (1, "MaintenanceStopped")
     assert done["done"]["deleted"]["objects"] == 1000
@@ -318,7 +311,7 @@ def test_objects_that_could_not_be_deleted_end_with_1(shop: Shop, monkeypatch: p
         return [DeleteFailure(key, StoreUnavailable("delete", key, "busy")) for key in keys]
 
     monkeypatch.setattr(MemoryStore, "delete_many", stubborn)
-    result = shop.run("gc", "--yes")
+    result = shop.run("gc --yes")
     assert result.exit_code == 1
     assert result.stdout.splitlines()[-1] == "0 objects of 0 B deleted, 3 failed"
     assert "busy" in result.stdout
@@ -337,7 +330,7 @@ def test_restored_shows_first_and_then_does_it(shop: Shop) -> None:
     assert shown["highest_object_id"] < shown["next_object_id_before"] < shown["next_object_id"]
     assert shop.run("restored").stdout.splitlines()[-1] == "dry run: nothing was changed (--yes does it)"
     assert shop.state() == before
-    done = shop.json("restored", "--yes")
+    done = shop.json("restored --yes")
     assert not done["dry_run"]
     assert done["generation"] > ""
     assert done["epochs_before"] == {"4": 1}
@@ -357,11 +350,11 @@ def test_restored_shows_first_and_then_does_it(shop: Shop) -> None:
 
 def test_undo_lists_the_versions(shop: Shop) -> None:
     before = shop.state()
-    found = shop.json("undo", "--node", "4")
+    found = shop.json("undo --node 4")
     [version] = found["versions"]
     assert (version["objects"], version["way"], version["reason"]) == (3, "possible", "")
     assert version["bytes"] == sum(each.size_bytes for each in shop.sources)
-    text = shop.run("undo", "--node", "4").stdout
+    text = shop.run("undo --node 4").stdout
     assert "sequence   replaced at " in text
     assert text.splitlines()[2].split()[0] == str(version["sequence"])
     assert text.splitlines()[2].endswith("possible")
@@ -369,7 +362,7 @@ def test_undo_lists_the_versions(shop: Shop) -> None:
 
 
 def test_undo_shows_first_and_then_does_it(shop: Shop) -> None:
-    [version] = shop.json("undo", "--node", "4")["versions"]
+    [version] = shop.json("undo --node 4")["versions"]
     choice = ("--node", "4", "--to", str(version["sequence"]))
     before = shop.state()
     planned = shop.run("undo", *choice)
@@ -391,12 +384,12 @@ def test_undo_shows_first_and_then_does_it(shop: Shop) -> None:
 
 
 def test_a_version_whose_objects_are_gone_cannot_be_put_back(shop: Shop) -> None:
-    shop.run("gc", "--yes")
-    [version] = shop.json("undo", "--node", "4")["versions"]
+    shop.run("gc --yes")
+    [version] = shop.json("undo --node 4")["versions"]
     assert version["way"] == "not possible"
     assert "collected" in version["reason"]
-    assert "collected" in shop.run("undo", "--node", "4").stdout
-    refused = shop.run("undo", "--node", "4", "--to", str(version["sequence"]), "--output", "json")
+    assert "collected" in shop.run("undo --node 4").stdout
+    refused = shop.run("undo --node 4 --to", str(version["sequence"]), "--output", "json")
     assert (refused.exit_code, json.loads(refused.stderr)["type"]) == (1, "CommitRefused")
 
 
@@ -408,9 +401,9 @@ def test_an_undo_that_ended_half_way_is_told_and_finished(shop: Shop) -> None:
     half_done()
     with shop.open() as catalog:
         assert unfinished_commits(catalog, 4)
-    listed = shop.run("undo", "--node", "4")
+    listed = shop.run("undo --node 4")
     assert "an earlier undo of 1 commit ended half-way (--yes without --to finishes it)" in listed.stdout
-    done = shop.run("undo", "--node", "4", "--yes")
+    done = shop.run("undo --node 4 --yes")
     assert done.stdout == "node 4: an earlier undo of 1 commit had ended half-way and is finished\n"
     with shop.open() as catalog:
         assert not unfinished_commits(catalog, 4)
@@ -418,7 +411,7 @@ def test_an_undo_that_ended_half_way_is_told_and_finished(shop: Shop) -> None:
 
 def test_yes_without_a_version_is_wrong_usage_where_nothing_is_half_done(shop: Shop) -> None:
     before = shop.state()
-    result = shop.run("undo", "--node", "4", "--yes")
+    result = shop.run("undo --node 4 --yes")
     assert result.exit_code == 2
     assert "--to" in result.stderr
     assert shop.state() == before
@@ -427,20 +420,10 @@ def test_yes_without_a_version_is_wrong_usage_where_nothing_is_half_done(shop: S
 def test_a_node_without_earlier_versions_says_so(shop: Shop) -> None:
     with shop.open() as catalog:
         catalog.open_node(5)
-    assert shop.run("undo", "--node", "5").stdout == "node 5: no earlier version is kept\n"
+    assert shop.run("undo --node 5").stdout == "node 5: no earlier version is kept\n"
 
 
 # repair
-
-
-def repair(shop: Shop, *args: str) -> Result:
-    return run("repair", *args, "--store", shop.url)
-
-
-def repaired(shop: Shop, *args: str) -> dict[str, Any]:
-    """The same, as data."""
-    found: dict[str, Any] = json.loads(repair(shop, *args, "--output", "json").stdout)
-    return found
 
 
 def test_sketching_shows_first_and_then_does_it(shop: Shop) -> None:
@@ -450,7 +433,7 @@ def test_sketching_shows_first_and_then_does_it(shop: Shop) -> None:
             lambda now: None if now is None or np.array_equal(now.sketches, wrong) else replace(now, sketches=wrong)
         )
     before, ids = shop.state(), (shop.sources[2].object_id, shop.target.object_id)
-    shown = repair(shop, "--sketches", "4").stdout.splitlines()
+    shown = shop.run("repair --sketches 4").stdout.splitlines()
     assert shown == [
         "node 4: 2 objects opened",
         f"  1 object would be sketched that had no sketch: {ids[0]}",
@@ -459,10 +442,10 @@ def test_sketching_shows_first_and_then_does_it(shop: Shop) -> None:
     ]
     assert shop.state() == before
     expected = {"node_id": 4, "objects": 2, "missing": [ids[0]], "wrong": [ids[1]]}
-    assert repaired(shop, "--sketches", "4") == {"dry_run": True, **expected}
-    assert repaired(shop, "--sketches", "4", "--yes") == {"dry_run": False, **expected}
+    assert shop.json("repair --sketches 4") == {"dry_run": True, **expected}
+    assert shop.json("repair --sketches 4 --yes") == {"dry_run": False, **expected}
     assert shop.run("verify").exit_code == 0
-    again = repair(shop, "--sketches", "4", "--yes").stdout
+    again = shop.run("repair --sketches 4 --yes").stdout
     assert again == "node 4: 2 objects opened, and all sketches are correct: nothing to do\n"
 
 
@@ -470,13 +453,13 @@ def test_an_object_is_given_up_only_with_yes_and_the_ranges_that_are_lost_are_na
     gone = shop.target.object_id
     shop.remove(gone)
     before = shop.state()
-    told = repair(shop, "--give-up", str(gone))
+    told = shop.run(f"repair --give-up {gone}")
     assert (told.exit_code, shop.state()) == (0, before)
     assert f"object {gone} of node 4" in told.stdout
     assert "lost at most: stream 1, offsets [0, " in told.stdout
-    done = repaired(shop, "--give-up", str(gone), "--yes")
+    done = shop.json(f"repair --give-up {gone} --yes")
     assert (done["dry_run"], [each["object_id"] for each in done["given_up"]]) == (False, [gone])
-    assert "found it in none" in repair(shop, "--give-up", str(gone)).stderr
+    assert "found it in none" in shop.run(f"repair --give-up {gone}").stderr
     assert shop.run("verify").exit_code == 0
 
 
@@ -486,6 +469,6 @@ def test_a_collection_aborts_uploads_that_dead_processes_left(shop: Shop) -> Non
         start_upload(shop.store, layout.object_key(object_id), str(layout.mark(object_id, lambda: bytes(16))))
     assert shop.json("gc")["uploads"] == {"planned": 2, "aborted": 0, "failed": 0}
     assert "uploads     2 unfinished multipart uploads: would be aborted" in shop.run("gc").stdout
-    assert "2 unfinished multipart uploads: aborted, 0 failed" in shop.run("gc", "--yes").stdout
+    assert "2 unfinished multipart uploads: aborted, 0 failed" in shop.run("gc --yes").stdout
     assert shop.json("gc")["uploads"] == {"planned": 0, "aborted": 0, "failed": 0}
     assert [*shop.store.list(UPLOADS_PREFIX)] == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pybloom_live
@@ -12,7 +11,6 @@ from accel.cli.catalog import status as status_module
 from loaders.hints import read_pack_root
 from loaders.layout import HintKind, hint_root_key
 from tests.accel.cli.test_catalog_jobs import NODE, Shop, shop
-from tests.accel.cli.worlds import run
 from tests.spark_jobs.worlds import NAMESPACE, fill
 
 __all__ = ["shop"]
@@ -20,14 +18,7 @@ __all__ = ["shop"]
 
 def shown(shop: Shop, *args: str, code: int = 0) -> dict[str, Any]:
     """What `catalog status` says of hints, by kind."""
-    result = run("catalog", "status", *args, "--store", shop.url, "--output", "json")
-    assert result.exit_code == code, result.output
-    return {each["kind"]: each for each in json.loads(result.stdout)["hints"]}
-
-
-def text(shop: Shop, *args: str) -> str:
-    """The same as text."""
-    return run("catalog", "status", *args, "--store", shop.url).stdout
+    return {each["kind"]: each for each in shop.json("status", *args, code=code)["hints"]}
 
 
 def damage(shop: Shop, key: str) -> None:
@@ -41,7 +32,7 @@ def test_what_is_missing_is_told_and_is_no_problem(shop: Shop) -> None:
     found = shown(shop, "--check-hints")
     assert {kind: each["trouble"] for kind, each in found.items()} == {"packs": "missing", "snapshots": "missing"}
     assert [each["covered"] for each in found.values()] == [0, 0]
-    assert "12 of 12 objects not covered" in text(shop)
+    assert "12 of 12 objects not covered" in shop.run("status").stdout
 
 
 def test_age_size_and_coverage_are_shown(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,8 +47,8 @@ def test_age_size_and_coverage_are_shown(shop: Shop, monkeypatch: pytest.MonkeyP
     parts = [each for each in shop.store.list("accel/hints/packs/") if not each.key.endswith("root")]
     assert pack["size_bytes"] == sum(each.size_bytes for each in parts)
     assert pack["check"] is None
-    assert "2 of 14 objects not covered" in text(shop)
-    assert "all usable" in text(shop)
+    assert "2 of 14 objects not covered" in shop.run("status").stdout
+    assert "all usable" in shop.run("status").stdout
 
 
 class _Clock:
@@ -81,8 +72,8 @@ def test_a_check_reads_every_filter_with_pybloom_live(shop: Shop, monkeypatch: p
     assert 0 < check["false_positive_share"] < 0.0125
     monkeypatch.setattr(pybloom_live.BloomFilter, "__contains__", lambda *_: True)
     assert shown(shop, "--check-hints", code=3)["packs"]["check"]["differing"] == 6
-    assert "6 other to pybloom-live" in text(shop, "--check-hints")
-    assert "some must be rebuilt: accel catalog build-hints" in text(shop, "--check-hints")
+    assert "6 other to pybloom-live" in shop.run("status", "--check-hints").stdout
+    assert "some must be rebuilt: accel catalog build-hints" in shop.run("status", "--check-hints").stdout
 
 
 def test_damaged_filters_are_found_by_a_check_only(shop: Shop) -> None:
@@ -102,10 +93,10 @@ def test_a_damaged_root_is_told_with_its_key(shop: Shop, kind: HintKind) -> None
     shop.json("build-hints")
     damage(shop, hint_root_key(kind, NODE))
     assert shown(shop, code=3)[kind.value]["trouble"] == "corrupt"
-    assert f"unusable: node {NODE}: hint '{hint_root_key(kind, NODE)}' is corrupt" in text(shop)
+    assert f"unusable: node {NODE}: hint '{hint_root_key(kind, NODE)}' is corrupt" in shop.run("status").stdout
 
 
 def test_a_node_that_is_not_there_is_refused(shop: Shop) -> None:
-    result = run("catalog", "status", "--node", "77", "--store", shop.url)
+    result = shop.run("status --node 77")
     assert result.exit_code == 2
     assert "Invalid value for '--node': expected nodes of this catalog (4), found 77" in result.stderr

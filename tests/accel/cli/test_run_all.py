@@ -2,83 +2,62 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
-from accel.catalog import ObjectCatalog
 from accel.cli import engines
 from accel.cli.catalog.run_all import Step, run_steps, shown_steps
 from accel.errors import CatalogMissing, StoreUnavailable
 from accel.rendering import Output, said
-from loaders.store import ObjectStore, open_store
-from tests.accel.cli.worlds import run
-from tests.spark_jobs.worlds import fill, make_catalog
+from tests.accel.cli.test_catalog_jobs import Shop, shop
+from tests.accel.cli.worlds import Bucket
 
-NODE = 4
+__all__ = ["shop"]
+
 EARLY = ("--max-objects-per-node", "3", "--min-age", "0s")
 
 
-@pytest.fixture
-def url() -> str:
-    """A node with six objects."""
-    url = f"memory://{uuid4().hex}"
-    make_catalog(open_store(url))
-    fill(open_store(url), NODE, [[(1, at, at + 1), (100 + at, 0, 9)] for at in range(6)])
-    return url
-
-
-def asked(url: str, *args: str, code: int = 0) -> list[dict[str, Any]]:
-    result = run("catalog", "run-all", *args, "--store", url, "--output", "json")
-    assert result.exit_code == code, result.output
-    steps: list[dict[str, Any]] = json.loads(result.stdout)["steps"]
+def asked(shop: Shop, *args: str, code: int = 0) -> list[dict[str, Any]]:
+    steps: list[dict[str, Any]] = shop.json("run-all", *args, code=code)["steps"]
     return steps
 
 
-def listed(store: ObjectStore) -> int:
-    with ObjectCatalog.open(store) as catalog:
-        return len(catalog.image().nodes[NODE])
-
-
-def test_the_three_are_carried_out_in_order_and_told_in_one_document(url: str) -> None:
-    store = open_store(url)
-    compact, hints, gc = asked(url, *EARLY, "--yes")
+def test_the_three_are_carried_out_in_order_and_told_in_one_document(shop: Shop) -> None:
+    compact, hints, gc = asked(shop, *EARLY, "--yes")
     assert [(each["step"], each["status"], each["why"]) for each in (compact, hints, gc)] == [
         *(("compact", "done", None), ("build-hints", "done", None), ("gc", "done", None)),
     ]
     assert all(each["seconds"] >= 0 for each in (compact, hints, gc))
-    assert listed(store) < 6
+    assert shop.objects < 6
     covered = hints["result"]["report"]["covered_objects"]
-    assert covered == listed(store), "hints are of what the compaction left"
+    assert covered == shop.objects, "hints are of what the compaction left"
     assert gc["result"]["dry_run"] is False
 
 
-def test_a_dry_run_is_one_of_all(url: str) -> None:
-    store = open_store(url)
-    before = [each.key for each in store.list("")]
-    steps = asked(url, *EARLY, "--dry-run", "--yes")
+def test_a_dry_run_is_one_of_all(shop: Shop) -> None:
+    before = shop.state()
+    steps = asked(shop, *EARLY, "--dry-run", "--yes")
     assert [each["result"]["dry_run"] for each in steps] == [True] * 3
-    assert [each.key for each in store.list("")] == before
-    text = run("catalog", "run-all", *EARLY, "--dry-run", "--store", url).stdout.splitlines()
+    assert shop.state() == before
+    text = shop.run("run-all --dry-run", *EARLY).stdout.splitlines()
     assert [line for line in text if line.startswith("==")] == ["== compact", "== build-hints", "== gc"]
     assert [line.split()[:2] for line in text[-3:]] == [["compact", "done"], ["build-hints", "done"], ["gc", "done"]]
 
 
 def test_where_there_is_no_catalog_nothing_else_is_tried() -> None:
-    compact, hints, gc = asked(f"memory://{uuid4().hex}", "--yes", code=1)
+    compact, hints, gc = Bucket().json("catalog run-all --yes", code=1)["steps"]
     assert (compact["status"], hints["status"], gc["status"]) == ("failed", "skipped", "skipped")
     assert compact["why"].startswith(f"{CatalogMissing.__name__}: ")
     assert hints["why"] == gc["why"] == "it needs compact"
 
 
-def test_hints_that_fail_do_not_hold_up_the_collection(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hints_that_fail_do_not_hold_up_the_collection(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> None:
         raise StoreUnavailable("get", "accel/hints", "no answer")
 
     monkeypatch.setattr(engines, "build_hints", broken)
-    compact, hints, gc = asked(url, *EARLY, "--yes", code=1)
+    compact, hints, gc = asked(shop, *EARLY, "--yes", code=1)
     assert (compact["status"], hints["status"], gc["status"]) == ("done", "failed", "done")
     assert "no answer" in hints["why"]
 

@@ -103,13 +103,13 @@ class Bucket:
         environment = {"ACCEL_STORE": self.url, **self.variables}
         return run(*shlex.split(line), *words, environment=environment, stdin=stdin)
 
-    def done(self, line: str, *words: str, code: int = 0) -> str:
-        """What a command prints that ends with this code."""
+    def done(self, line: str, *words: str, code: int | None = 0) -> str:
+        """What a command prints that ends with this code, or with any."""
         found = self.run(line, *words)
-        assert found.exit_code == code, found.output
+        assert code is None or found.exit_code == code, found.output
         return found.stdout
 
-    def json(self, line: str, *words: str, code: int = 0) -> Any:
+    def json(self, line: str, *words: str, code: int | None = 0) -> Any:
         """The same as data."""
         return json.loads(self.done(line, *words, "--output", "json", code=code))
 
