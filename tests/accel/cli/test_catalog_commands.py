@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
@@ -13,25 +11,25 @@ from accel.image_source import load_image_file
 from loaders.format import MissingBytes, open_tail
 from loaders.layout import ObjectLayout
 from loaders.object_ref import ObjectRef
-from loaders.store import ObjectStore, open_store
-from tests.accel.cli.worlds import run
+from loaders.store import ObjectStore
+from tests.accel.cli.worlds import Bucket
 from tests.builders import write_set_object
 
 QUESTION = ("--stream", "1", "--start", "5", "--end", "25")
 
 
 @pytest.fixture
-def url() -> str:
+def bucket() -> Bucket:
     """An empty store."""
-    return f"memory://{uuid4().hex}"
+    return Bucket()
 
 
 @pytest.fixture
-def filled(url: str) -> str:
+def filled(bucket: Bucket) -> Bucket:
     """A store with a catalog of one node, three objects and two streams."""
-    assert run("catalog", "init", "--store", url, "--namespace", "shop", "--stream-buckets", "4").exit_code == 0
-    fill(open_store(url))
-    return url
+    bucket.done("catalog init --namespace shop --stream-buckets 4")
+    fill(bucket.store)
+    return bucket
 
 
 def fill(store: ObjectStore) -> None:
@@ -46,29 +44,26 @@ def fill(store: ObjectStore) -> None:
             writer.commit_upload(ObjectRef(object_id, len(body), index.nbytes), index.object_ranges())
 
 
-def test_init_makes_a_catalog_and_prints_its_format_record(url: str) -> None:
-    choice = ("--namespace", "shop", "--max-image-age", "5m", "--stream-buckets", "4", "--output", "json")
-    result = run("catalog", "init", "--store", url, *choice)
-    found = json.loads(result.stdout)
-    assert result.exit_code == 0
+def test_init_makes_a_catalog_and_prints_its_format_record(bucket: Bucket) -> None:
+    choice = ("--namespace", "shop", "--max-image-age", "5m", "--stream-buckets", "4")
+    found = bucket.json("catalog init", *choice)
     assert (found["namespace"], found["max_image_age_seconds"], found["stream_buckets"]) == ("shop", 300.0, 4)
     assert found["retention_seconds"] == 3600.0
-    assert run("catalog", "init", "--store", url, *choice).stdout == result.stdout
+    assert bucket.json("catalog init", *choice) == found
 
 
-def test_a_catalog_of_other_choices_is_left_alone(filled: str) -> None:
-    result = run("catalog", "init", "--store", filled, "--namespace", "other", "--output", "json")
-    assert (result.exit_code, json.loads(result.stderr)["type"]) == (1, "CommitRefused")
+def test_a_catalog_of_other_choices_is_left_alone(filled: Bucket) -> None:
+    assert filled.refusal("catalog init --namespace other") == (1, "CommitRefused")
 
 
 @pytest.mark.parametrize("wrong", [("--namespace", "a/b"), ("--stream-buckets", "0"), ("--max-image-age", "0s"), ()])
-def test_a_format_record_that_cannot_be_is_wrong_usage(url: str, wrong: tuple[str, ...]) -> None:
+def test_a_format_record_that_cannot_be_is_wrong_usage(bucket: Bucket, wrong: tuple[str, ...]) -> None:
     named = () if "--namespace" in wrong or not wrong else ("--namespace", "shop")
-    assert run("catalog", "init", "--store", url, *named, *wrong).exit_code == 2
+    assert bucket.run("catalog init", *named, *wrong).exit_code == 2
 
 
-def test_status_counts_what_a_catalog_holds(filled: str) -> None:
-    found = json.loads(run("catalog", "status", "--store", filled, "--output", "json").stdout)
+def test_status_counts_what_a_catalog_holds(filled: Bucket) -> None:
+    found = filled.json("catalog status")
     [node] = found["nodes"]
     assert (node["node_id"], node["epoch"], node["live"], node["retired"]) == (4, 1, 3, 0)
     assert found["total"]["bytes"] == node["bytes"] > 0
@@ -76,10 +71,10 @@ def test_status_counts_what_a_catalog_holds(filled: str) -> None:
     assert list(found["image"]) == ["version", "cold", "again"]
 
 
-def test_status_shows_what_is_live_dead_and_waiting_of_all_kinds_of_objects(filled: str) -> None:
-    with ObjectCatalog.open(open_store(filled)) as catalog:
+def test_status_shows_what_is_live_dead_and_waiting_of_all_kinds_of_objects(filled: Bucket) -> None:
+    with ObjectCatalog.open(filled.store) as catalog:
         catalog.trim({1: 20})
-    found = json.loads(run("catalog", "status", "--store", filled, "--output", "json").stdout)
+    found = filled.json("catalog status")
     [node] = found["nodes"]
     assert node["live_bytes"] + node["dead_bytes"] == node["bytes"]
     assert node["dead_bytes"] > 0
@@ -92,29 +87,26 @@ def test_status_shows_what_is_live_dead_and_waiting_of_all_kinds_of_objects(fill
         "retired_bytes": 0,
         "waiting_bytes": 0,
     }
-    lines = run("catalog", "status", "--store", filled).stdout.splitlines()
+    lines = filled.done("catalog status").splitlines()
     assert lines[-3] == "stream objects: 0 B live, 0 B dead, 0 B retired, 0 B waiting"
 
 
-def test_status_names_objects_of_another_system_in_the_namespace(filled: str) -> None:
-    found = json.loads(run("catalog", "status", "--store", filled, "--output", "json").stdout)
+def test_status_names_objects_of_another_system_in_the_namespace(filled: Bucket) -> None:
+    found = filled.json("catalog status")
     assert found["strangers"] == []
     key = ObjectLayout(namespace="shop").object_key(4711)
-    open_store(filled).put(key, b"another system's")
-    found = json.loads(run("catalog", "status", "--store", filled, "--output", "json").stdout)
+    filled.store.put(key, b"another system's")
+    found = filled.json("catalog status")
     assert found["strangers"] == [key]
-    lines = run("catalog", "status", "--store", filled).stdout.splitlines()
+    lines = filled.done("catalog status").splitlines()
     assert f"another system writes to this namespace: 1 object seen, {key!r}" in lines
 
 
-def test_a_written_image_answers_as_the_catalog_does(filled: str, tmp_path: Path) -> None:
+def test_a_written_image_answers_as_the_catalog_does(filled: Bucket, tmp_path: Path) -> None:
     image = tmp_path / "image.json"
-    assert run("catalog", "status", "--store", filled, "--write-image", str(image)).exit_code == 0
+    filled.done("catalog status --write-image", str(image))
     assert load_image_file(image).streams[1].ranges[0].node_id == 4
-    answers = [
-        json.loads(run("get-objects", *QUESTION, "--store", filled, *args, "--output", "json").stdout)
-        for args in ((), ("--image", str(image)))
-    ]
+    answers = [filled.json("get-objects", *QUESTION, *args) for args in ((), ("--image", str(image)))]
     assert len(answers[0]["objects"]) == 3
     assert answers[0]["objects"] == answers[1]["objects"]
     assert answers[0]["image_version"] == answers[1]["image_version"]
@@ -122,19 +114,19 @@ def test_a_written_image_answers_as_the_catalog_does(filled: str, tmp_path: Path
 
 @pytest.mark.parametrize("command", ["get-objects", "explain"])
 @pytest.mark.parametrize("limit", ["0", "-1"])
-def test_a_limit_below_1_is_a_wrong_command_line(filled: str, command: str, limit: str) -> None:
-    refused = run(command, *QUESTION, "--store", filled, "--limit", limit)
+def test_a_limit_below_1_is_a_wrong_command_line(filled: Bucket, command: str, limit: str) -> None:
+    refused = filled.run(command, *QUESTION, "--limit", limit)
     assert (refused.exit_code, "Invalid value for '--limit'" in refused.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("command", ["get-objects", "explain", "read"])
-def test_lookups_take_the_image_of_the_catalog(filled: str, command: str) -> None:
-    assert run(command, *QUESTION, "--store", filled).exit_code == 0
+def test_lookups_take_the_image_of_the_catalog(filled: Bucket, command: str) -> None:
+    assert filled.run(command, *QUESTION).exit_code == 0
 
 
 @pytest.mark.parametrize("command", ["get-objects", "explain", "read"])
-def test_a_lookup_without_image_and_catalog_is_wrong_usage(url: str, command: str) -> None:
-    result = run(command, *QUESTION, "--store", url)
+def test_a_lookup_without_image_and_catalog_is_wrong_usage(bucket: Bucket, command: str) -> None:
+    result = bucket.run(command, *QUESTION)
     assert result.exit_code == 2
     assert "--image" in result.stderr
     assert "no catalog" in result.stderr

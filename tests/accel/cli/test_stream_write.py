@@ -2,57 +2,49 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
 from functools import partial
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any
-from uuid import uuid4
 
 import pytest
-from click.testing import CliRunner, Result
 
 import accel
 from accel import FormatRecord
-from accel.cli.main import main
 from accel.streams.rules.routing import key_position
-from tests.accel.cli.worlds import NO_ENVIRONMENT
+from tests.accel.cli.worlds import Bucket, run
 
 PATIENCE_SECONDS = 60.0
 
 
+class Orders(Bucket):
+    """A stream of two segments, and commands on it."""
+
+    def __init__(self) -> None:
+        super().__init__(ACCEL_SCOPE="shop", ACCEL_STREAM="orders")
+        with accel.connect(self.url, create=FormatRecord(namespace="test", stream_buckets=2)) as streams:
+            streams.create_scope("shop")
+            streams.create_stream("shop", "orders", segments=2)
+
+    def read(self) -> list[tuple[str, str]]:
+        return [(row["segment"], row["payload"]) for row in self.rows("stream read")]
+
+
 @pytest.fixture
-def url() -> str:
-    found = f"memory://{uuid4().hex}"
-    with accel.connect(found, create=FormatRecord(namespace="test", stream_buckets=2)) as streams:
-        streams.create_scope("shop")
-        streams.create_stream("shop", "orders", segments=2)
-    return found
+def orders() -> Orders:
+    return Orders()
 
 
-def run(url: str, *args: str, stdin: bytes = b"") -> Result:
-    named = {**NO_ENVIRONMENT, "ACCEL_STORE": url, "ACCEL_SCOPE": "shop", "ACCEL_STREAM": "orders"}
-    return CliRunner().invoke(main, list(args), env=named, prog_name="accel", input=stdin)
-
-
-def read(url: str) -> list[tuple[str, str]]:
-    found = run(url, "stream", "read", "--output", "json")
-    assert found.exit_code == 0, found.output
-    rows = [json.loads(line) for line in found.stdout.splitlines()]
-    return [(row["segment"], row["payload"]) for row in rows]
-
-
-def test_lines_are_written_and_read(url: str) -> None:
-    found = run(url, "stream", "write", stdin=b"tea\nsalt\r\n\nmilk")
+def test_lines_are_written_and_read(orders: Orders) -> None:
+    found = orders.run("stream write", stdin=b"tea\nsalt\r\n\nmilk")
     assert (found.exit_code, found.stdout) == (0, "4 events written to shop/orders\n"), found.output
-    assert sorted(payload for _, payload in read(url)) == ["", "milk", "salt", "tea"]
-    assert run(url, "stream", "write", "--output", "json", stdin=b"").stdout.count('"events": 0') == 1
+    assert sorted(payload for _, payload in orders.read()) == ["", "milk", "salt", "tea"]
+    assert orders.run("stream write --output json", stdin=b"").stdout.count('"events": 0') == 1
 
 
-def test_lines_in_are_lines_out_of_two_segments_in_the_order_of_time(url: str) -> None:
+def test_lines_in_are_lines_out_of_two_segments_in_the_order_of_time(orders: Orders) -> None:
     keys = [
         next(key for key in map(str, range(99)) if (key_position(key.encode()) < 0.5) is is_low)
         for is_low in (True, False)
@@ -60,28 +52,28 @@ def test_lines_in_are_lines_out_of_two_segments_in_the_order_of_time(url: str) -
     written = []
     for number in range(6):
         lines = b"%d\tof \xff %d\n" % (number, number % 2)
-        assert run(url, "stream", "write", "--key", keys[number % 2], stdin=lines).exit_code == 0
+        assert orders.run("stream write --key", keys[number % 2], stdin=lines).exit_code == 0
         written.append(lines)
-    found = run(url, "stream", "read", "--payload", "raw")
+    found = orders.run("stream read --payload raw")
     assert found.stdout_bytes == b"".join(written)
-    assert len({segment for segment, _ in read(url)}) == 2
+    assert len({segment for segment, _ in orders.read()}) == 2
     assert found.stderr.startswith("6 events, ")
-    assert run(url, "stream", "read").stdout.splitlines()[0] == "0\tof \\xff 0"
+    assert orders.run("stream read").stdout.splitlines()[0] == "0\tof \\xff 0"
 
 
-def test_events_of_one_key_go_to_one_segment_in_their_order(url: str) -> None:
-    assert run(url, "stream", "write", "--key", "anna", stdin=b"1\n2\n3\n").exit_code == 0
-    assert run(url, "stream", "write", "--key-separator", ": ", stdin=b"anna: 4\nanna: 5: 6\n").exit_code == 0
-    assert [payload for _, payload in read(url)] == ["1", "2", "3", "4", "5: 6"]
-    assert len({segment for segment, _ in read(url)}) == 1
+def test_events_of_one_key_go_to_one_segment_in_their_order(orders: Orders) -> None:
+    assert orders.run("stream write --key anna", stdin=b"1\n2\n3\n").exit_code == 0
+    assert orders.run("stream write --key-separator", ": ", stdin=b"anna: 4\nanna: 5: 6\n").exit_code == 0
+    assert [payload for _, payload in orders.read()] == ["1", "2", "3", "4", "5: 6"]
+    assert len({segment for segment, _ in orders.read()}) == 1
 
 
 @pytest.mark.parametrize(
     "wrong", [("--key", "a", "--key-separator", ":"), ("--key-separator", ""), ("--node-id", "-1")]
 )
-def test_wrong_options_are_refused(url: str, wrong: tuple[str, ...]) -> None:
-    assert run(url, "stream", "write", *wrong, stdin=b"a\n").exit_code == 2
-    assert read(url) == []
+def test_wrong_options_are_refused(orders: Orders, wrong: tuple[str, ...]) -> None:
+    assert orders.run("stream write", *wrong, stdin=b"a\n").exit_code == 2
+    assert orders.read() == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -109,42 +101,38 @@ def test_an_interrupted_write_says_how_many_events_are_durable(tmp_path: Path, n
             told, _ = writing.communicate()
         assert (writing.returncode, told) == (128 + number, b"3 events written to shop/orders\n")
         assert sorted(payloads) == [b"milk", b"salt", b"tea"]
-    assert len(read(url)) == 3
+    written = run("stream", "read", "--scope", "shop", "--stream", "orders", "--store", url)
+    assert len(written.stdout.splitlines()) == 3
 
 
-def test_a_line_without_a_key_is_refused_and_nothing_is_written(url: str) -> None:
-    assert run(url, "stream", "write", "--key-separator", ":", stdin=b"a:1\nb\n").exit_code == 2
-    assert read(url) == []
+def test_a_line_without_a_key_is_refused_and_nothing_is_written(orders: Orders) -> None:
+    assert orders.run("stream write --key-separator :", stdin=b"a:1\nb\n").exit_code == 2
+    assert orders.read() == []
 
 
-def test_a_configuration_is_changed_where_options_name_it(url: str) -> None:
-    assert run(url, "stream", "configure", "--tag", "b", "--tag", "a", "--keep", "7d").exit_code == 0
-    found = json.loads(run(url, "stream", "configure", "--min-segments", "2", "--output", "json").stdout)[
-        "configuration"
-    ]
+def test_a_configuration_is_changed_where_options_name_it(orders: Orders) -> None:
+    assert orders.run("stream configure --tag b --tag a --keep 7d").exit_code == 0
+    found = orders.json("stream configure --min-segments 2")["configuration"]
     assert (found["min_segments"], found["tags"], found["retention"]["minimum"]) == (2, ["a", "b"], 604_800_000)
-    assert run(url, "stream", "configure").exit_code == 2
-    assert run(url, "stream", "configure", "--unit", "bytes").exit_code == 1
+    assert orders.run("stream configure").exit_code == 2
+    assert orders.run("stream configure --unit bytes").exit_code == 1
 
 
-def test_windows_of_time_have_each_event_once_though_a_split_waited_for_a_writer(url: str) -> None:
+def test_windows_of_time_have_each_event_once_though_a_split_waited_for_a_writer(orders: Orders) -> None:
     """By commands alone: the epoch began when the split was asked for, so windows after that time lacked events."""
 
     def timed(*args: str) -> list[tuple[int, str]]:
-        found = run(url, "stream", "read", "--output", "json", "--fields", "all", *args)
-        assert found.exit_code == 0, found.output
-        rows = [json.loads(line) for line in found.stdout.splitlines()]
-        return [(row["time_ms"], row["payload"]) for row in rows]
+        return [(row["time_ms"], row["payload"]) for row in orders.rows("stream read --fields all", *args)]
 
     def write(word: str) -> None:
         for number in range(4):
-            assert run(url, "stream", "write", stdin=b"%s %d\n" % (word.encode(), number)).exit_code == 0
+            assert orders.run("stream write", stdin=b"%s %d\n" % (word.encode(), number)).exit_code == 0
 
     write("before")
-    assert run(url, "stream", "scale", "--split", "0@0").exit_code == 0
-    assert run(url, "stream", "scale", "--split", "1@0").exit_code == 0
+    assert orders.run("stream scale --split 0@0").exit_code == 0
+    assert orders.run("stream scale --split 1@0").exit_code == 0
     write("meanwhile")
-    with accel.connect(url) as streams, streams.writer("shop", "orders") as writer:
+    with accel.connect(orders.url) as streams, streams.writer("shop", "orders") as writer:
         assert writer.carry_out_requests() == ["scale"]  # the other one is of an epoch that has passed
     write("after")
     everything = timed()
@@ -157,34 +145,26 @@ def test_windows_of_time_have_each_event_once_though_a_split_waited_for_a_writer
     assert timed("--from", str(bounds[-1] + 1)) == []
 
 
-def test_a_raised_minimum_of_segments_is_applied_or_said_to_be_applied_later(url: str) -> None:
-    told = run(url, "stream", "configure", "--min-segments", "4").stdout
+def test_a_raised_minimum_of_segments_is_applied_or_said_to_be_applied_later(orders: Orders) -> None:
+    told = orders.run("stream configure --min-segments 4").stdout
     assert "it has 2 segments: the process that writes it splits some, until there are 4" in told
-    with accel.connect(url) as streams, streams.writer("shop", "orders") as writer:
+    with accel.connect(orders.url) as streams, streams.writer("shop", "orders") as writer:
         assert writer.carry_out_requests() == ["scale"]
-    assert "splits" not in run(url, "stream", "configure", "--min-segments", "2").stdout
-    assert json.loads(run(url, "stream", "describe", "--output", "json").stdout)["segments"] == 4
+    assert "splits" not in orders.run("stream configure --min-segments 2").stdout
+    assert orders.json("stream describe")["segments"] == 4
 
 
-def configured(url: str, *args: str) -> dict[str, Any]:
-    """What a change of the configuration tells, as data."""
-    found = run(url, "stream", "configure", *args, "--output", "json")
-    assert found.exit_code == 0, found.output
-    told: dict[str, Any] = json.loads(found.stdout)
-    return told
-
-
-def test_scaling_retention_and_tags_are_turned_off_again(url: str) -> None:
-    configured(url, "--scale-events", "100", "--keep", "7d", "--keep-max", "30d", "--tag", "web")
-    told = configured(url, "--no-scaling")
+def test_scaling_retention_and_tags_are_turned_off_again(orders: Orders) -> None:
+    orders.json("stream configure", "--scale-events", "100", "--keep", "7d", "--keep-max", "30d", "--tag", "web")
+    told = orders.json("stream configure", "--no-scaling")
     assert told["before"]["scaling"] == {"kind": "events a second", "target_rate": 100, "scale_factor": 2}
     assert told["configuration"] == {
         **told["before"],
         "scaling": {"kind": "fixed", "target_rate": 0, "scale_factor": 1},
     }
-    assert configured(url, "--no-retention")["configuration"]["retention"] is None
-    assert configured(url, "--no-tags")["configuration"]["tags"] == []
-    assert run(url, "stream", "describe").stdout.splitlines()[-5:] == [
+    assert orders.json("stream configure", "--no-retention")["configuration"]["retention"] is None
+    assert orders.json("stream configure", "--no-tags")["configuration"]["tags"] == []
+    assert orders.run("stream describe").stdout.splitlines()[-5:] == [
         "at least            1 segment",
         "scales              by hand only",
         "keeps               everything",
@@ -193,13 +173,13 @@ def test_scaling_retention_and_tags_are_turned_off_again(url: str) -> None:
     ]
 
 
-def test_a_change_is_shown_before_and_after(url: str) -> None:
-    found = run(url, "stream", "configure", "--scale-kilobytes", "500", "--scale-factor", "3", "--min-segments", "1")
+def test_a_change_is_shown_before_and_after(orders: Orders) -> None:
+    found = orders.run("stream configure --scale-kilobytes 500 --scale-factor 3 --min-segments 1")
     assert found.stdout.splitlines() == [
         "scales              by hand only -> at 500 kilobytes a second a segment, into 3",
         "stream shop/orders: 1 setting changed",
     ]
-    again = run(url, "stream", "configure", "--no-scaling", "--keep-size", "9").stdout.splitlines()
+    again = orders.run("stream configure --no-scaling --keep-size 9").stdout.splitlines()
     assert again[:2] == [
         "scales              at 500 kilobytes a second a segment, into 3 -> by hand only",
         "keeps               everything -> at least 9",
@@ -220,21 +200,21 @@ def test_a_change_is_shown_before_and_after(url: str) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_a_configuration_that_makes_no_sense_is_refused(url: str, wrong: tuple[str, ...], expected: str) -> None:
-    before = run(url, "stream", "describe", "--output", "json").stdout
-    found = run(url, "stream", "configure", *wrong)
+def test_a_configuration_that_makes_no_sense_is_refused(orders: Orders, wrong: tuple[str, ...], expected: str) -> None:
+    before = orders.run("stream describe --output json").stdout
+    found = orders.run("stream configure", *wrong)
     assert found.exit_code == 2
     assert expected in " ".join(found.stderr.split())
-    assert run(url, "stream", "describe", "--output", "json").stdout == before
+    assert orders.run("stream describe --output json").stdout == before
 
 
-def test_creating_says_whether_it_created_and_refuses_other_settings(url: str) -> None:
-    made = [run(url, "stream", "create", "--stream", "clicks", "--keep", "7d") for _ in range(2)]
+def test_creating_says_whether_it_created_and_refuses_other_settings(orders: Orders) -> None:
+    made = [orders.run("stream create --stream clicks --keep 7d") for _ in range(2)]
     assert [found.stdout.split(":")[0] for found in made] == [
         "stream shop/clicks created",
         "stream shop/clicks was there",
     ]
-    assert run(url, "stream", "create", "--stream", "clicks").exit_code == 0  # whatever it has
+    assert orders.run("stream create --stream clicks").exit_code == 0  # whatever it has
     for other in (("--keep", "8d"), ("--scale-events", "5", "--keep", "7d"), ("--min-segments", "1")):
-        refused = run(url, "stream", "create", "--stream", "clicks", *other)
+        refused = orders.run("stream create --stream clicks", *other)
         assert (refused.exit_code, "found it with" in refused.stderr) == (1, True), other
