@@ -47,7 +47,6 @@ ALL = sorted(set(kinds()) - {ImageStale}, key=lambda kind: (kind.__module__, kin
 
 
 def made(kind: type[AccelError]) -> AccelError:
-    """An error with every argument given."""
     if not inspect.isfunction(kind.__init__):
         return kind("what was expected, and what was found")
     parameters = list(inspect.signature(kind.__init__).parameters.values())[1:]

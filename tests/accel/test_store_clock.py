@@ -43,7 +43,6 @@ class Host:
         self.store = FaultStore(ClockStore(MemoryStore(), self.true), operations={"date"})
 
     def true(self) -> float:
-        """What a right clock says."""
         return START_SECONDS + self.passed
 
     def system(self) -> Components:

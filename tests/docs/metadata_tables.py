@@ -99,7 +99,6 @@ def columns(table: TableSchema) -> Iterator[tuple[str, str, str]]:
 
 
 def page() -> str:
-    """The page."""
     parts = ["# Tables of the metadata\n\n[Query the metadata](../how-to/querying.md) shows how to read them.\n"]
     for table in TABLES.values():
         rows = "".join(f"| `{name}` | {kind} | {meaning} |\n" for name, kind, meaning in columns(table))

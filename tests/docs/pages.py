@@ -33,7 +33,6 @@ def page_named(stem: str) -> Path:
 
 
 def name(page: Path) -> str:
-    """A page as people call it."""
     return str(page.relative_to(ROOT))
 
 
@@ -134,7 +133,6 @@ def block_texts(text: str, language: str = "") -> list[str]:
 
 
 def code(text: str) -> list[str]:
-    """What stands in backticks."""
     return re.findall(r"`([^`]+)`", text)
 
 

@@ -353,7 +353,6 @@ def versions() -> Iterator[tuple[str, str, str, str]]:
 
 
 def page() -> str:
-    """The page."""
     parts = ["# Records\n\nFields of every record, columns of every kind of rows, and versions.\n"]
     groups_of_forms = (
         ("Catalog", CATALOG_FORMS),

@@ -48,7 +48,6 @@ def first_cells(page: Any) -> dict[str, list[str]]:
 
 
 def named(path: str) -> Any:
-    """The class of this path."""
     module, _, name = path.rpartition(".")
     return getattr(importlib.import_module(module), name)
 

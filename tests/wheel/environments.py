@@ -43,7 +43,6 @@ class Environment:
 
     @property
     def site(self) -> Path:
-        """Its site-packages."""
         [found] = (self.folder / "lib").glob("python*/site-packages")
         return found
 
@@ -74,7 +73,6 @@ class Environment:
 
 
 def run(*command: object, folder: Path, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """A command of ours, in a folder."""
     words = [str(each) for each in command]
     return subprocess.run(  # noqa: S603 - our own words
         words, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=SECONDS_MAX

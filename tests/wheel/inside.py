@@ -35,7 +35,6 @@ def imported() -> dict[str, str]:
 
 
 def places() -> dict[str, str]:
-    """Where each package lies."""
     specs = {name: find_spec(name) for name in PACKAGES}
     return {name: str(Path(spec.origin).parents[1]) for name, spec in specs.items() if spec and spec.origin}
 

@@ -22,7 +22,6 @@ DATA = {
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this checkout."""
     return built(tmp_path_factory.mktemp("wheel"))
 
 

@@ -14,5 +14,4 @@ __all__ = ["aws_environment", "moto_endpoint"]
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    """A node in memory."""
     return make_world(tmp_path)

@@ -16,8 +16,6 @@ EVENTS = 6
 
 
 class Orders(Bucket):
-    """Commands on a stream."""
-
     def __init__(self) -> None:
         super().__init__(ACCEL_SCOPE="shop", ACCEL_STREAM="orders")
 

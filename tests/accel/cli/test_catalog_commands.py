@@ -20,7 +20,6 @@ QUESTION = ("--stream", "1", "--start", "5", "--end", "25")
 
 @pytest.fixture
 def bucket() -> Bucket:
-    """An empty store."""
     return Bucket()
 
 

@@ -31,12 +31,10 @@ class Shop(Bucket):
         fill(self.store, NODE, [[(1, at, at + 1), (100 + at, 0, 9)] for at in range(6)])
 
     def run(self, line: str, *words: str, stdin: bytes | None = None) -> Result:
-        """A command on the catalog."""
         return super().run(f"catalog {line}", *words, stdin=stdin)
 
     @property
     def objects(self) -> int:
-        """How many are listed."""
         with ObjectCatalog.open(self.store) as catalog:
             return len(catalog.image().nodes[NODE])
 

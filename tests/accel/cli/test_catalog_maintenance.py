@@ -64,12 +64,10 @@ class Shop(Bucket):
         return ObjectCatalog.open(long_ago(store or self.store), system=LONG_AGO)
 
     def ids(self) -> set[int]:
-        """The objects that lie in the bucket."""
         found = (LAYOUT.parse_object_key(info.key) for info in self.store.list(""))
         return {each for each in found if each is not None}
 
     def remove(self, object_id: int) -> None:
-        """An object is lost."""
         self.store.delete(LAYOUT.object_key(object_id))
 
 
@@ -79,7 +77,6 @@ def shop(monkeypatch: pytest.MonkeyPatch) -> Shop:
 
 
 def put(store: ObjectStore, object_id: int, start: int, end: int) -> tuple[ObjectRef, ObjectRanges]:
-    """Write an object of stream 1."""
     body = write_set_object([(1, start, end)])
     store.put(LAYOUT.object_key(object_id), body, mark=new_mark(store, object_id))
     index = open_tail(body, object_size_bytes=len(body), key="")

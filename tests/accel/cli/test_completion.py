@@ -31,7 +31,6 @@ def completed(*words: str) -> list[CompletionItem]:
 
 
 def values(*words: str) -> list[str]:
-    """Its words."""
     return [each.value for each in completed(*words)]
 
 

@@ -32,13 +32,11 @@ DOCTOR = ("doctor", "memory://nothing", "--read-only", "--quiet")
 
 
 def shown(path: Path, environment: Mapping[str, str] | None = None) -> Result:
-    """The doctor with a file."""
     return run("--config", str(path), *DOCTOR, "--output", "json", environment=environment)
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """A file of settings."""
     path = tmp_path / "settings.toml"
     path.write_text('region = "from-file"\npolicy = "window"\n[commands.get-objects]\nlimit = 1\npolicy = "load-all"\n')
     return path

@@ -96,13 +96,11 @@ def found(store: ObjectStore, *, is_read_only: bool = False, clock_ahead_seconds
 
 
 def states(findings: dict[str, Finding]) -> dict[str, str]:
-    """What came of each."""
     return {name: each.state.name for name, each in findings.items()}
 
 
 @pytest.fixture
 def store() -> ObjectStore:
-    """A store with a catalog."""
     memory = MemoryStore(clock=SYSTEM.clock)
     ObjectCatalog.init(memory, FormatRecord(namespace="shop"))
     return memory
@@ -264,7 +262,6 @@ class Dated(DecoratedStore):
         self._ahead_seconds = ahead_seconds
 
     def date_seconds(self, prefix: str | None = "") -> float | None:  # noqa: ARG002 - nothing is written
-        """Now, to its mind."""
         return float(int(SYSTEM.clock() + self._ahead_seconds))
 
 

@@ -30,12 +30,10 @@ class Terminal(io.StringIO):
     """What a person looks at."""
 
     def isatty(self) -> bool:
-        """Yes."""
         return True
 
     @property
     def lines(self) -> list[str]:
-        """What was written, without colours."""
         return click.unstyle(self.getvalue()).splitlines()
 
 

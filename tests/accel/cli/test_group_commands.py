@@ -31,7 +31,6 @@ class Shop(Bucket):
         self.write(*range(EVENTS))
 
     def write(self, *numbers: int) -> None:
-        """Events of as many keys."""
         with accel.connect(self.url) as streams, streams.writer("shop", "orders") as writer:
             for number in numbers:
                 writer.write(b"%d" % number, key=f"key {number}")
@@ -42,7 +41,6 @@ class Shop(Bucket):
         return [int(line) for line in self.done("stream read --group billing", *args).splitlines()]
 
     def position(self) -> dict[str, int]:
-        """Where the group is."""
         found: dict[str, int] = self.json("group list --group billing")["position"]
         return found
 

@@ -22,7 +22,6 @@ def shown(shop: Shop, *args: str, code: int = 0) -> dict[str, Any]:
 
 
 def damage(shop: Shop, key: str) -> None:
-    """Turn a bit in the middle of an object."""
     body = bytearray(shop.store.get(key).body)
     body[len(body) // 2] ^= 1
     shop.store.put(key, bytes(body))

@@ -46,7 +46,6 @@ def server() -> Iterator[str]:
 
 
 def static(text: str) -> ImageSource:
-    """A package's source."""
     return StaticImages(MetadataImage.from_dict(json.loads(IMAGE), namespace=text or "by-name"))
 
 

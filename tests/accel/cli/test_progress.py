@@ -27,12 +27,10 @@ class Terminal(io.StringIO):
     """A stderr that somebody watches."""
 
     def isatty(self) -> bool:
-        """Yes."""
         return True
 
     @property
     def seen(self) -> str:
-        """What was written, without colours."""
         return click.unstyle(self.getvalue())
 
 

@@ -14,7 +14,6 @@ from tests.accel.cli.worlds import run
 
 @pytest.fixture
 def shop() -> Shop:
-    """A stream that was split once."""
     made = Shop()
     made.done("stream create --time 1000")
     made.held({"0@0": 7}).scale(["0@0"], [(0.0, 0.5), (0.5, 1.0)], 2000)
@@ -22,7 +21,6 @@ def shop() -> Shop:
 
 
 def damage(shop: Shop, name: str) -> tuple[ObjectStore, str]:
-    """Cut a key short."""
     store = shop.store
     key = next(info.key for info in store.list("") if info.key.endswith(f"/{name}"))
     store.put(key, store.get(key).body[:100])

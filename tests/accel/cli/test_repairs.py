@@ -277,7 +277,6 @@ def test_a_list_or_a_shard_is_put_back(broken: Broken, key: str) -> None:
 
 @cache
 def histories_bodies() -> dict[str, bytes]:
-    """A stream that was split twice."""
     made = Histories()
     made.done("stream create --time 1000")
     held = made.held({"0@0": 7, "1@1": 7})

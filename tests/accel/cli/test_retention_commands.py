@@ -22,7 +22,6 @@ NOTHING = dict.fromkeys((each.value for each in Retained), 0)
 
 @pytest.fixture
 def shop() -> Shop:
-    """A scope without streams."""
     made = Shop()
     StreamStore.open(made.store).create_scope("shop")
     return made

@@ -71,7 +71,6 @@ class Reading:
 
     @property
     def written(self) -> list[str]:
-        """All payloads, sorted."""
         return sorted(each.decode() for payloads in self.shop.written.values() for each in payloads)
 
 
@@ -88,7 +87,6 @@ def reading(url: str, settings: StoreSettings | None = None) -> Iterator[Reading
 
 @pytest.fixture
 def orders() -> Iterator[Reading]:
-    """The stream, in memory."""
     with reading(f"memory://{uuid4().hex}") as opened:
         yield opened
 
@@ -98,7 +96,6 @@ def payloads(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def by_key(rows: Sequence[dict[str, Any]]) -> dict[int, list[bytes]]:
-    """Payloads by key, as they came."""
     found: dict[int, list[bytes]] = {}
     for each in rows:
         found.setdefault(int(each["payload"].split(":")[0]), []).append(each["payload"].encode())

@@ -50,7 +50,6 @@ class World:
 
     @property
     def listed(self) -> list[dict[str, Any]]:
-        """The node's list, to be changed."""
         found: list[dict[str, Any]] = self.metadata["nodes"][0]["stream_set_objects"]
         return found
 
@@ -91,7 +90,6 @@ class Bucket:
 
     @property
     def store(self) -> ObjectStore:
-        """The store."""
         return open_store(self.url)
 
     def state(self) -> dict[str, str]:

@@ -25,11 +25,9 @@ class Told:
     ends: dict[int, int] = field(default_factory=dict)
 
     def excludes(self, stream_id: int) -> Flags | None:
-        """As it was given."""
         return self.lacking.get(stream_id)
 
     def end_of(self, stream_id: int) -> int | None:
-        """As it was given."""
         return self.ends.get(stream_id)
 
 

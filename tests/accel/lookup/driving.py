@@ -64,7 +64,6 @@ class Driver:
     stop_after_rounds: int | None = None
 
     def run(self, steps: Searching[Answer]) -> Answer:
-        """Drive one search to its end."""
         sent: dict[int, Reply] | None = None
         try:
             wanted = next(steps)
@@ -84,7 +83,6 @@ class Driver:
         }
 
     def open(self, node_id: int, ref: ObjectRef) -> Reply:
-        """Open one object."""
         if ref.object_id in self.broken:
             return self.broken[ref.object_id]
         if ref.object_id not in self.contents:
@@ -96,7 +94,6 @@ class Driver:
 
     @property
     def gets(self) -> int:
-        """Objects opened."""
         return sum(map(len, self.opened))
 
 

@@ -72,7 +72,6 @@ class HintedDriver(Driver):
         self.loader = HintLoader(self.store, self.hints, lambda _: Inline(), self._learn)
 
     def run(self, steps: Searching[Answer]) -> Answer:
-        """Drive one search to its end."""
         sent: Sent = None
         try:
             wanted = next(steps)
@@ -84,7 +83,6 @@ class HintedDriver(Driver):
             return answer
 
     def answer(self, wanted: OpenObjects) -> Sent:
-        """What a step asks for."""
         self.asked.append(type(wanted).__name__)
         self.opened.append([ref.object_id for ref in wanted.refs()])
         objects = self.replies(wanted)
@@ -97,13 +95,11 @@ class HintedDriver(Driver):
         return objects
 
     def load_filters(self, wanted: ReadFilters) -> HintReply:
-        """Load filters of a node."""
         assert self.known is not None
         filters = FilterLoader(self.store, self.hints, self.known.add_filters, lambda _: Inline())
         return filters.read(wanted).result.result()
 
     def warm(self, image: MetadataImage) -> WarmReport:
-        """Load roots and packs."""
         assert self.known is not None
         warming = Warming(self.store, self.hints, self.loader, self.known.add_filters, Inline())
         return warming.run(list(image.nodes.values()), self.clock)
@@ -114,7 +110,6 @@ class HintedDriver(Driver):
 
 
 def size_of(object_id: int) -> int:
-    """The size that a made-up object has."""
     return 100_000 + object_id
 
 
@@ -127,7 +122,6 @@ def give_sizes(world: World, rng: random.Random, *, unknown: float = 0.1) -> Non
 
 
 def rows_of_object(world: World, object_id: int, order_id: int) -> list[Row]:
-    """The true entries of one object."""
     gaps = world.gaps.get(object_id, {})
     return [
         (stream_id, start, end, object_id, order_id, -1, 0, 1, stream_id in gaps)
@@ -255,11 +249,9 @@ class Mischief:
         put_pack(self.store, node_id, held, **facts)
 
     def keys(self) -> list[str]:
-        """All objects of hints."""
         return [each.key for each in self.store.list(HINTS_PREFIX)]
 
     def flip(self) -> None:
-        """One bit changes."""
         key = self.rng.choice(self.keys())
         body = bytearray(self.store.get(key).body)
         if body:
@@ -273,7 +265,6 @@ class Mischief:
         self.store.put(key, body[: self.rng.randrange(len(body) + 1)] if self.rng.random() < 0.7 else body + b"more")
 
     def delete(self) -> None:
-        """An object goes."""
         if keys := self.keys():
             self.store.delete(self.rng.choice(keys))
 

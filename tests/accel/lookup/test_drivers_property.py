@@ -78,7 +78,6 @@ class Bench:
             self.store.over.set()
 
     def queries(self, count: int) -> list[Query]:
-        """Such that are valid."""
         made = queries_of(self.world, self.rng, count)
         return [each for each in made if self.scan(each).status != "invalid"]
 
@@ -87,7 +86,6 @@ class Bench:
         return [(each[0], each[1], each[2]) for each in self.queries(count) if each[1] != each[2]]
 
     def scan(self, query: Query) -> Scanned:
-        """The plain answer."""
         return plain_scan(self.world.metadata, self.world.contents, query)
 
     def check(self, query: Query, answer: Answer) -> None:

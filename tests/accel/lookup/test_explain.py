@@ -46,7 +46,6 @@ class Telling(Driver):
 
 
 def explained(driver: Telling, image: MetadataImage, request: Request, policy: str = "spread:3") -> Explanation:
-    """A lookup told."""
     driver.trace = Trace()
     chosen = policy_of(policy)
     answer = look_up(image, driver, request, policy=chosen, trace=driver.trace)
@@ -54,7 +53,6 @@ def explained(driver: Telling, image: MetadataImage, request: Request, policy: s
 
 
 def telling(contents: dict[int, ObjectRanges]) -> Telling:
-    """A driver that knows nothing yet."""
     return Telling(contents, index_cache())
 
 

@@ -36,14 +36,12 @@ class Reply:
 
     @property
     def json(self) -> Any:
-        """The body, decoded."""
         return msgspec.json.decode(self.body)
 
 
 async def ask(
     app: App, path: str, method: str = "GET", body: bytes | None = None, headers: Mapping[str, str] | None = None
 ) -> Reply:
-    """One request."""
     path, _, query = path.partition("?")
     sent = {
         "host": "127.0.0.1:8480",
@@ -82,7 +80,6 @@ async def ask(
 
 
 def post(app: App, path: str, value: Any, headers: Mapping[str, str] | None = None) -> Awaitable[Reply]:
-    """One POST of JSON."""
     return ask(app, path, "POST", msgspec.json.encode(value), headers)
 
 
