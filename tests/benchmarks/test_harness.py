@@ -66,13 +66,6 @@ def test_the_command_prints_json_and_nothing_else_on_stdout() -> None:
     assert [line["name"] for line in json.loads(result.stdout)] == ["parse"]
 
 
-def test_the_command_prints_a_table_for_people() -> None:
-    result = CliRunner().invoke(command.main, ["parse", "--rounds", "1"])
-    assert result.exit_code == 0
-    assert "row loop with struct" in result.stdout
-    assert "12 x" in result.stdout
-
-
 def test_a_name_that_is_not_there_is_a_usage_error_that_lists_the_names() -> None:
     result = CliRunner().invoke(command.main, ["nothing"])
     assert result.exit_code == 2

@@ -17,7 +17,6 @@ from benchmarks.order import (
     Scenario,
     World,
     both,
-    compare,
     ratio,
     read,
 )
@@ -67,26 +66,10 @@ def test_a_run_follows_from_its_seed(world: World) -> None:
     assert not np.array_equal(World(SEED + 1, SECONDS).times_ms, world.times_ms)
 
 
-def test_no_record_comes_before_it_arrived(world: World) -> None:
-    for scenario in SCENARIOS:
-        assert all((each.given_ms >= each.values).all() for each in both(world, scenario))
-
-
 def test_how_far_out_of_order_is_told_from_the_highest_value_before() -> None:
     values = np.array([10, 30, 20, 30, 5, 40])
     nothing = np.zeros(6, dtype=np.int64)
     assert Given(nothing, nothing, values, nothing).out_of_order_ms().tolist() == [0, 0, 10, 0, 25, 0]
-
-
-def test_where_ours_is_in_order_the_ratio_is_that_to_a_millisecond() -> None:
-    assert ratio(0.0, 900.0) == 900
-    assert ratio(2.0, 900.0) == 450
-
-
-def test_besides_the_medians_the_worst_stream_is_told() -> None:
-    medians, worst = compare([1.0, 4.0, 2.0], [300.0, 100.0, 200.0], "any")
-    assert (medians.value, medians.peer_value, medians.ratio) == (2, 200, 100)
-    assert (worst.value, worst.peer_value, worst.ratio) == (4, 100, 25)
 
 
 def test_each_ten_seconds_one_segment_is_split_and_two_are_merged(world: World) -> None:

@@ -74,13 +74,6 @@ def test_the_source_of_each_value_is_shown(file: Path) -> None:
     assert settings(shown(file), "get-objects") == {"limit": ("1", str(file)), "policy": ("load-all", str(file))}
 
 
-def test_what_is_set_for_one_command_is_shown(file: Path) -> None:
-    variables = {"ACCEL_GET_OBJECTS_LIMIT": "9", "ACCEL_GET_OBJECTS_VERBOSE": "1"}
-    found = settings(shown(file, environment=variables), "get-objects")
-    assert found["limit"] == ("9", "ACCEL_GET_OBJECTS_LIMIT")
-    assert found["verbose"] == ("1", "ACCEL_GET_OBJECTS_VERBOSE")
-
-
 def test_a_table_of_a_group_holds_for_the_commands_below(file: Path) -> None:
     file.write_text('[commands.catalog]\nnode = [4, 5]\n[commands.catalog.gc]\nverbose = true\nstore = "s3://gc"\n')
     below = settings(shown(file), "catalog gc")

@@ -9,13 +9,11 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from random import Random
 
 import pytest
 
 from accel.cli import demo
 from accel.cli.demo import (
-    NODE_ID,
     POLICIES,
     STREAM_ID,
     Contents,
@@ -23,7 +21,6 @@ from accel.cli.demo import (
 )
 from accel.lookup.answer import Request
 from tests.accel.cli.worlds import run
-from tests.models.plain_scan import plain_scan
 
 EXAMPLE = [sys.executable, "-m", "accel.cli", "demo", "--serve", "--output", "json"]
 FOUR_READS = ["[100, 200)", "[400, 600)", "[1000, 1600)", "[1980, …)"]
@@ -94,24 +91,6 @@ def test_what_is_kept_in_a_folder_can_be_asked_again(tmp_path: Path) -> None:
     assert "expected s3://" in run("demo", "--store", "nowhere").stderr
 
 
-def test_the_plain_walk_is_the_plain_scan_of_the_rules() -> None:
-    rng = Random(7)
-    for _ in range(300):
-        contents = random_contents(rng)
-        end = rng.choice([-1, rng.randrange(60)])
-        start = rng.randrange(60 if end == -1 else end + 1)
-        request = Request(1, start, end, rng.randrange(5))
-        listed = [{"object_id": number, "order_id": number} for number, _ in contents]
-        metadata = {
-            "streams": [{"stream_id": 1, "start_offset": 0, "ranges": [owned(60)], "stream_objects": []}],
-            "nodes": [{"node_id": NODE_ID, "stream_set_objects": listed}],
-        }
-        question = (1, request.start, request.end, request.limit)
-        scanned = plain_scan(metadata, {number: dict(held) for number, held in contents}, question)
-        if request.limit:
-            assert plain_walk(contents, request) == [(each[1], each[2], each[3]) for each in scanned.objects]
-
-
 def test_a_different_answer_is_told_and_ends_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(contents: Iterable[tuple[int, Contents]], request: Request) -> list[tuple[int, int, int]]:
         return plain_walk(contents, request)[1:]
@@ -128,20 +107,6 @@ def test_a_missing_server_is_told_with_what_to_install(monkeypatch: pytest.Monke
     result = run("demo")
     assert result.exit_code == 1
     assert "pip install 'accel-streams[demo]'" in result.stderr
-
-
-def random_contents(rng: Random) -> list[tuple[int, Contents]]:
-    contents: list[tuple[int, Contents]] = []
-    offset = 0
-    for number in range(rng.randrange(12)):
-        start = offset + rng.choice([0, 0, 0, 3])
-        offset = start + rng.randint(1, 8)
-        contents.append((number, {1: (start, offset)} if rng.random() < 0.8 else {2: (0, 5)}))
-    return contents
-
-
-def owned(end: int) -> dict[str, int]:
-    return {"range_index": 0, "start": 0, "end": end, "node_id": NODE_ID}
 
 
 def test_the_example_bucket_needs_no_checkout_and_no_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

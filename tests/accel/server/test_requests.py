@@ -136,13 +136,6 @@ async def test_a_position_after_the_end_of_a_stream_names_the_end(app: App) -> N
 
 
 @asked()
-async def test_explain_tells_the_story_that_the_library_tells(app: App) -> None:
-    told = (await ask(app, f"/v1/explain?stream_id={STREAM}&start=250&limit=1")).json
-    assert told["answer"]["ending"] == "limit"
-    assert told["cost"]["requests"] > 0
-
-
-@asked()
 async def test_an_own_upload_is_known_without_being_opened(app: App) -> None:
     first = (await ask(app, f"/v1/objects?stream_id={STREAM}&start=0&limit=20")).json["objects"][4]
     told = {"node_id": NODE, "object_id": first["object_id"], "size_bytes": first["size_bytes"]}
