@@ -23,9 +23,6 @@ from accel.lookup.answer import Request
 from tests.accel.cli.worlds import run
 
 EXAMPLE = [sys.executable, "-m", "accel.cli", "demo", "--serve", "--output", "json"]
-FOUR_READS = ["[100, 200)", "[400, 600)", "[1000, 1600)", "[1980, …)"]
-
-
 @pytest.fixture(autouse=True)
 def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulated latency is no test's business but its being there."""
