@@ -23,6 +23,8 @@ from accel.lookup.answer import Request
 from tests.accel.cli.worlds import run
 
 EXAMPLE = [sys.executable, "-m", "accel.cli", "demo", "--serve", "--output", "json"]
+
+
 @pytest.fixture(autouse=True)
 def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulated latency is no test's business but its being there."""
