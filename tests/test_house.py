@@ -21,8 +21,8 @@ MODULE_LINES_MIN = 60
 SMALL_MODULES_MAX = 20
 FUNCTION_LINES_MAX = 70
 BUDGET = {
-    "code lines": 58_050,
-    "code lines without benchmarks and optional rooms": 51_600,
+    "code lines": 57_930,
+    "code lines without benchmarks and optional rooms": 51_460,
     "files outside tests": 300,
     "circles of imports": 0,
     "arrows that run up": 0,

@@ -320,19 +320,6 @@ class ObjectSegments(Closing):
         """The node of the session."""
         return self._node.node_id
 
-    def node_of(self, stream: StreamName, segment_id: int) -> int | None:
-        """Return the node that has a segment open; None if no node has. No request if it is open here, else 1 or 2.
-
-        Raises:
-            NotInHistory: there is no such segment.
-        """
-        self.lifetime.check()
-        if self._segments.get(stream, segment_id) is not None:
-            return self._node.node_id
-        stream_id = self._directory.stream_id(stream, segment_id)
-        span = stream_spans(self._catalog.parts, [stream_id]).get(stream_id)
-        return span.node_id if span is not None and span.is_open else None
-
     def take_over(self, stream: StreamName, owners: Mapping[int, int]) -> None:
         """Continue segments that other nodes have open; the caller considers these nodes dead.
 

@@ -26,7 +26,7 @@ from accel.streams.acknowledgements import WriteFuture
 from loaders.errors import StoreError, TableError
 from loaders.layout import TABLES_PREFIX
 from loaders.store.decorated import StoreCall
-from tests.accel.streams.writer.world import CATALOG, NAME, Process
+from tests.accel.streams.writer.world import CATALOG, NAME, Process, node_of
 from tests.simulation.actors import kind_of
 from tests.simulation.scheduler import Violation
 from tests.simulation.streams import NOT_DONE, reading, threaded
@@ -104,7 +104,7 @@ class Mover(Actor):
         """The owner of a segment writes, another one takes it over, or nearly, and whoever has it then goes on."""
         machine = self.machine
         segment_id = machine.random.randrange(SEGMENTS)
-        asked = self._do(self.seats[0], lambda process: process.host.node_of(self.name, segment_id))
+        asked = self._do(self.seats[0], lambda process: node_of(process.host, self.name, segment_id))
         owner = self.seats[0] if asked == NODES[0] else self.seats[1]
         taker = self.seats[1] if owner is self.seats[0] else self.seats[0]
         for _ in range(machine.random.randint(0, 3)):

@@ -53,7 +53,7 @@ from accel.streams.shared.forwarding import ForwardingClient
 from accel.streams.writer import StreamWriter
 from loaders.errors import DataConflict, StoreError, TableError
 from tests.accel.streams.writer.network import QUICK, SECRET, SMALL, Network, Peer
-from tests.accel.streams.writer.world import HISTORY, MOVES, NAME, Process
+from tests.accel.streams.writer.world import HISTORY, MOVES, NAME, Process, node_of
 from tests.simulation.people import CUTS
 from tests.simulation.scheduler import Violation
 from tests.simulation.transaction_rot import check_given_up, put_back
@@ -461,7 +461,7 @@ class OwnerActor(Actor):
     def take_over(self, life: Life) -> None:
         """From an owner that lives, or died, by one that takes it for dead."""
         host = life.peer.process.host
-        others = {each: host.node_of(NAME, each) for each in life.peer.stream().active_segments().ids.tolist()}
+        others = {each: node_of(host, NAME, each) for each in life.peer.stream().active_segments().ids.tolist()}
         theirs = {each: node_id for each, node_id in others.items() if node_id not in (None, host.node_id)}
         if theirs:
             segment_id = self.machine.random.choice(list(theirs))

@@ -30,7 +30,7 @@ from accel.streams.rules.reader_core import AskEnd, Fill, SegmentEnd, SegmentEve
 from accel.streams.segment_source import ObjectSegmentSource, SegmentSource, cut_at
 from accel.testing import MemorySegments
 from tests.accel.history.store.bench import NAME, START_MS, Bench
-from tests.accel.streams.writer.world import CATALOG, NO_REPEATS, NODE, Process, World
+from tests.accel.streams.writer.world import CATALOG, NO_REPEATS, NODE, Process, World, node_of
 from tests.accel.streams.writer.world import NAME as SHOP
 from tests.examples import examples
 
@@ -358,7 +358,7 @@ class Machines(World):
         before, self.at = self.at, self.at + 1
         self.machine = self.beside(self.at)
         active = self.machine.stream().active_segments().ids.tolist()
-        owners = {each: self.machine.host.node_of(SHOP, each) for each in active}
+        owners = {each: node_of(self.machine.host, SHOP, each) for each in active}
         theirs = {each: NODE + before for each, owner in owners.items() if owner is not None}
         self.machine.host.take_over(SHOP, theirs)
         self.writing = self.machine.writer()

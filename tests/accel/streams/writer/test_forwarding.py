@@ -31,7 +31,7 @@ from accel.streams.shared.forwarding import (
 from accel.streams.writer import StreamWriter
 from accel.streams.writer_numbers import REPEATED, Held
 from tests.accel.streams.writer.network import NODES, QUICK, SECRET, SMALL, Network, Peer
-from tests.accel.streams.writer.world import NAME, Watched, World, ids_of
+from tests.accel.streams.writer.world import NAME, Watched, World, ids_of, node_of
 
 
 @pytest.fixture(autouse=True)
@@ -87,7 +87,7 @@ def test_each_process_writes_all_keys_and_no_segment_changes_its_owner(world: Wo
             write(writer, range(5), word)
     assert all_once(world, range(5), "a")
     assert all_once(world, range(5), "b")
-    owners = [peers[0].process.host.node_of(NAME, segment_id) for segment_id in ids_of("0@0", "1@0", "2@0", "3@0")]
+    owners = [node_of(peers[0].process.host, NAME, segment_id) for segment_id in ids_of("0@0", "1@0", "2@0", "3@0")]
     assert owners == [4, 4, 5, 5]
 
 
@@ -113,7 +113,7 @@ def test_an_owner_that_lives_and_was_taken_for_dead_forwards_from_then_on(
     with first.writer() as writer:
         write(writer, range(3))  # node 5 has not renewed its lease
         writer.flush()
-        assert first.process.host.node_of(NAME, 2) == 4
+        assert node_of(first.process.host, NAME, 2) == 4
     second.die()
     again = Peer(world, 5, first.network)  # and its process is started again
     with again.writer() as other:
@@ -142,7 +142,7 @@ def test_what_an_owner_that_died_may_have_taken_comes_once(
         second.die()
         world.seconds += 16
         write(writer, range(2, 3))
-    assert first.process.host.node_of(NAME, 2) == 4
+    assert node_of(first.process.host, NAME, 2) == 4
     assert all_once(world, range(3))
 
 
@@ -281,7 +281,7 @@ def test_a_merge_that_meets_a_take_over_is_made_again_and_its_session_goes_on(wo
 
         store.once_after("put", "accel/transactions/node-", steal)
         writer.commit_transaction(transaction)
-        assert second.process.host.node_of(NAME, 1) == 5
+        assert node_of(second.process.host, NAME, 1) == 5
         write(writer, range(3, 4))
         write(other, range(1), "b")
         other.flush()
@@ -440,7 +440,7 @@ def test_a_producer_that_was_killed_waits_for_the_lease_of_the_process_that_it_w
     if has_address:
         went_on = StreamWriter(*again.shared(client), settings=QUICK, writer_id=producer)
         assert 6 <= went_on.resume() <= 12
-        assert again.process.host.node_of(NAME, 2) == 6
+        assert node_of(again.process.host, NAME, 2) == 6
     else:
         with pytest.raises(OwnerUnreachable, match="node 4"):  # which lives
             StreamWriter(*again.shared(client), settings=QUICK, writer_id=producer)

@@ -16,6 +16,7 @@ from accel.history.store import HistorySettings, Stream, StreamStore
 from accel.history.store.hosts import StreamName
 from accel.streams.acknowledgements import EventPlace
 from accel.streams.rules.events import EventBatch, decode_events
+from accel.streams.segment_directory import stream_spans
 from accel.streams.segments_host import ObjectSegments
 from accel.streams.settings import SegmentsSettings, StreamWriterSettings
 from accel.streams.shared.auto_scale import AutoScaler
@@ -73,6 +74,16 @@ class Watched(DecoratedStore):
         self.after = look
 
 
+def node_of(host: ObjectSegments, name: StreamName, segment_id: int) -> int | None:
+    """The node that has a segment open; None if no node has."""
+    host.lifetime.check()
+    if host._segments.get(name, segment_id) is not None:
+        return host.node_id
+    stream_id = host._directory.stream_id(name, segment_id)
+    span = stream_spans(host._catalog.parts, [stream_id]).get(stream_id)
+    return span.node_id if span is not None and span.is_open else None
+
+
 class Process:
     """One process: a catalog, a session of the node, and its histories."""
 
@@ -114,7 +125,7 @@ class Process:
     def take_all(self) -> None:
         """Take over what other nodes have open."""
         for segment_id in self.stream().active_segments().ids.tolist():
-            node_id = self.host.node_of(NAME, segment_id)
+            node_id = node_of(self.host, NAME, segment_id)
             if node_id not in (None, self.host.node_id):
                 assert node_id is not None
                 self.host.take_over(NAME, {segment_id: node_id})
