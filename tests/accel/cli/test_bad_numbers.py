@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 from accel.catalog import ObjectCatalog
 from accel.cli.main import main
+from accel.cli.options import INTEGER
 from accel.errors import AccelError
 from loaders.format import RecordBatch
 from loaders.store import open_store
@@ -56,3 +57,9 @@ def test_a_price_of_the_console_that_is_none_is_refused_in_words(bad: str) -> No
     result = CliRunner().invoke(main, ["serve", "memory://bad-price", f"--price-per-thousand-reads={bad}"])
     assert result.exit_code == 2
     assert "Error: " in result.output
+
+
+def test_the_highest_number_of_64_bits_is_taken() -> None:
+    assert INTEGER.convert(str(2**63 - 1), None, None) == 2**63 - 1
+    with pytest.raises(click.BadParameter):
+        INTEGER.convert(str(2**63), None, None)
