@@ -10,7 +10,6 @@ from random import Random
 import pytest
 
 from accel.errors import Closed, HistoryError, InvalidArgument, PositionTruncated
-from accel.system import SYSTEM
 from loaders.store import MemoryStore
 from tests.accel.streams.groups.states import owners_of
 from tests.accel.streams.groups.team import NEVER_SECONDS, Team, one_batch, scale, team, written
@@ -31,29 +30,6 @@ def check_shares(readers: Team) -> None:
     owners = owners_of(readers.group.state())
     assert None not in owners.values()
     assert len(held) == len(owners)
-
-
-def test_members_give_every_event_once_through_scales_a_join_and_a_leave(orders: Shop) -> None:
-    with team(orders) as readers:
-        readers.join("a")
-        readers.join("b")
-        written(orders, 60)
-        readers.read(20)
-        orders.split()
-        written(orders, 60)
-        readers.share()
-        readers.join("c")
-        readers.read(40)
-        orders.merge()
-        written(orders, 60)
-        orders.split(at=1)
-        readers.share()
-        readers.leave("a")
-        written(orders, 60)
-        readers.read_all()
-        assert by_key(readers.events) == orders.written
-        assert all(readers.own(name) for name in "abc")
-        check_shares(readers)
 
 
 def test_what_follows_a_segment_begins_at_once_when_that_was_read() -> None:
@@ -92,33 +68,6 @@ def test_whatever_happens_every_event_comes_once_and_keys_keep_their_order(seed:
         assert by_key(readers.events) == orders.written
 
 
-def test_a_batch_is_given_on_by_another_member_where_it_was_left(orders: Shop) -> None:
-    one_batch(orders, b"0:1", b"0:2", b"0:3")
-    with team(orders) as readers:
-        first = next(readers.join("a"))
-        assert list(readers.members["a"].position().values()).count(first.next_offset) == 1
-        readers.leave("a")
-        readers.join("b")
-        readers.read(2)
-        assert [first.payload, *(each.payload for each in readers.events)] == [b"0:1", b"0:2", b"0:3"]
-
-
-def test_of_a_segment_that_is_given_up_the_rest_of_a_batch_is_not_given() -> None:
-    with shop(MemoryStore(), segments=2) as orders, team(orders) as readers:
-        written(orders, 60)
-        only = readers.join("a", every_seconds=NEVER_SECONDS)
-        both = set(orders.stream.active_segments().ids.tolist())
-        while {event.segment_id for event in readers.events} != both:
-            readers.take_one("a")
-        readers.join("b")
-        readers.ask("b")
-        only.commit()
-        [given_up] = both - set(only.position())
-        readers.read_all()
-        assert by_key(readers.events) == orders.written
-        assert {each.segment_id for each in readers.own("b")} <= {given_up}  # none if its events were given before
-
-
 def test_iterated_event_by_event_a_member_rebalances_too(orders: Shop) -> None:
     one_batch(orders, *(b"0:%d" % number for number in range(50)))
     with team(orders) as readers:
@@ -128,41 +77,6 @@ def test_iterated_event_by_event_a_member_rebalances_too(orders: Shop) -> None:
             event = next(member)
             told.append(readers.group.position()[event.segment_id])
         assert told == [0, 1, 2, 3, 4]
-
-
-def test_a_segment_that_is_free_goes_to_the_one_that_is_less_behind() -> None:
-    for slow, quick in (("a", "b"), ("b", "a")):
-        with shop(MemoryStore(), segments=3) as orders, team(orders) as readers:
-            late = replace(SYSTEM, clock=lambda: SYSTEM.clock() + 3600)
-            readers.join(slow, system=late, every_seconds=NEVER_SECONDS)
-            readers.join(quick, every_seconds=NEVER_SECONDS)
-            readers.join("c", every_seconds=NEVER_SECONDS)
-            for _ in range(3):
-                for each in readers.members.values():
-                    each.rebalance()
-            assert {len(each.position()) for each in readers.members.values()} == {1}
-            written(orders, 60)
-            for name in (slow, quick):
-                while not readers.ask(name):
-                    pass
-                readers.members[name].rebalance()
-            assert (readers.members[slow].reported_lag_seconds() or 0) >= 3600
-            assert readers.group.lag() is None, "c has not looked at its segment"
-            readers.leave("c")
-            for name in (slow, quick):
-                readers.members[name].rebalance()
-            assert (len(readers.members[slow].position()), len(readers.members[quick].position())) == (1, 2)
-
-
-def test_who_has_read_all_there_is_counts_as_not_behind(orders: Shop) -> None:
-    written(orders, 12)
-    with team(orders) as readers:
-        member = readers.join("a", system=replace(SYSTEM, clock=lambda: SYSTEM.clock() + 3600))
-        readers.read_all()
-        readers.until(lambda: readers.group.lag() == 0)
-        lag = member.lag()
-        assert lag is not None
-        assert lag < 60
 
 
 def test_a_group_behind_the_head_is_told_and_may_go_on_there(orders: Shop) -> None:

@@ -34,17 +34,6 @@ def test_who_does_not_follow_ends_when_all_is_read_by_all(orders: Shop) -> None:
         assert all(next(each, None) is None for each in readers.members.values())
 
 
-def test_one_alone_reads_to_the_end_as_any_reader_does(orders: Shop) -> None:
-    written(orders, 60)
-    orders.split()
-    written(orders, 60)
-    with team(orders) as readers:
-        assert by_key(readers.join("a", follow=False)) == orders.written
-        assert list(readers.join("b", follow=False)) == []
-        written(orders, 12)
-        assert len(list(readers.join("c", follow=False))) == 12
-
-
 def test_who_has_nothing_waits_for_those_who_are_behind_and_shares_what_follows() -> None:
     with shop(MemoryStore(), segments=1) as orders, team(orders) as readers:
         written(orders, 60)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import pytest
 
 from accel import GroupReader, ReaderGroup
-from accel.errors import Closed, IllegalState, NotInHistory
+from accel.errors import Closed, IllegalState
 from accel.history.rules.segments import SegmentRecord
 from accel.history.store import StreamStore
 from accel.streams.rules.group_state import NO_LEASE, GroupMember, Lease
@@ -76,18 +76,6 @@ def test_who_is_declared_offline_is_told_so_once_and_joins_again(orders: Shop) -
         readers.read(60 - first)
         assert by_key(readers.events) == orders.written
         assert [each.name for each in readers.group.state().readers] == ["a"]
-
-
-def test_who_comes_back_under_its_name_goes_on_where_it_told(orders: Shop) -> None:
-    written(orders, 60)
-    with team(orders) as readers:
-        readers.join("a")
-        readers.read(10)
-        readers.members["a"].commit()
-        readers.die("a")
-        readers.join("a")
-        readers.read_all()
-        assert by_key(readers.events) == orders.written
 
 
 class Shaky(ReaderGroup):
@@ -264,19 +252,6 @@ def test_what_fails_of_a_segment_that_was_given_up_meanwhile_is_nobodys_business
         readers.group.rebalance("b", {}, 0)
         for _ in range(10):
             assert readers.ask("a") == 0
-
-
-def test_a_group_that_was_deleted_has_no_readers(orders: Shop) -> None:
-    with team(orders) as readers:
-        member = readers.join("a")
-        readers.ask("a")
-        readers.group.delete()
-        with pytest.raises(NotInHistory):
-            member.rebalance()
-        with pytest.raises(NotInHistory):
-            next(member)
-        with pytest.raises(NotInHistory):
-            readers.leave("a")
 
 
 @pytest.mark.parametrize("is_stream", [False, True])

@@ -166,30 +166,6 @@ def test_with_lags_that_stay_every_group_comes_to_rest_with_fair_shares(
     assert equal.max() - equal.min() <= 1
 
 
-@settings(max_examples=examples(150), deadline=None)
-@given(COUNTS, st.lists(st.sampled_from("abcdefgh"), max_size=8), SEEDS)
-def test_readers_that_come_and_go_leave_no_segment_to_nobody(
-    counts: dict[str, int], changes: list[str], seed: int
-) -> None:
-    random = np.random.default_rng(seed)
-    walk = Walk(group(counts), random)
-    total = len(walk.state.segments)
-    for name in changes:
-        present = [each.name for each in walk.state.readers]
-        if name not in present:
-            walk.state = walk.state.after_join(name)
-        elif len(present) > 1:
-            walk.state = walk.state.after_leave(name)
-        walk.begin()
-        for _ in range(int(random.integers(0, 6))):
-            walk.calls(lambda _: int(random.integers(0, 100)))
-        assert max([0, *walk.moves.values()]) <= 2, "once for the numbers of segments, once for the lag"
-    for _ in range(2 * total + 5):
-        walk.calls(lambda _: 0)
-    assert not len(walk.state.free)
-    assert int(walk.state.counts.sum()) == total
-
-
 def two(counts: dict[str, int], lease: Lease = NO_LEASE) -> GroupState:
     """Readers of which one reported that it is not behind."""
     return after_rebalance(leased(group(counts), lease), "b", {}, 0)
@@ -259,37 +235,6 @@ def test_a_reader_whose_lag_is_unknown_is_neither_behind_nor_ahead_and_takes_las
     waiting = group({"a": 1, "b": 1}, free=1).with_lag("a", 5, has_waited=False)
     assert not len(after_rebalance(waiting, "a", {}, 5).free)
     assert len(after_rebalance(waiting, "b", {}, None).free), "a is not further behind, as far as anybody knows"
-
-
-@settings(max_examples=examples(150), deadline=None)
-@given(COUNTS, st.integers(0, 6), SEEDS, LEASES)
-def test_groups_come_to_rest_whichever_lags_are_unknown(
-    counts: dict[str, int], free: int, seed: int, lease: Lease
-) -> None:
-    random = np.random.default_rng(seed)
-    walk = Walk(leased(group(counts, free), lease), random)
-    total = len(walk.state.segments)
-    lags = {name: [None, 0, int(random.integers(0, 2**62))][random.integers(0, 3)] for name in counts}
-    for _ in range(3 * total + 10):
-        walk.calls(lags.__getitem__)
-    walk.begin()
-    for _ in range(CALLS):
-        walk.calls(lags.__getitem__)
-    assert not any(walk.moves.values())
-    assert (len(walk.state.free), int(walk.state.counts.sum())) == (0, total)
-
-
-def test_a_limit_counts_less_than_a_share_and_leaves_no_segment_to_nobody() -> None:
-    of = shares([3, 3, 2], limits=[2, 0, 0])
-    assert (of.least.tolist(), of.most.tolist()) == ([2, 3, 3], [2, 3, 3])
-    of = shares([3, 3, 2], limits=[7, 0, 0])
-    assert (of.least.tolist(), of.most.tolist()) == ([2, 2, 2], [3, 3, 3])
-    of = shares([3, 3, 2], limits=[2, 2, 2])
-    assert (of.least.tolist(), of.most.tolist()) == ([2, 2, 2], [3, 3, 3])
-    of = shares([1, 1, 9], limits=[1, 2, 0])
-    assert (of.least.tolist(), of.most.tolist()) == ([1, 2, 8], [1, 2, 8])
-    of = shares([4, 4], limits=[1, 7])
-    assert (of.least.tolist(), of.most.tolist()) == ([1, 7], [1, 7])
 
 
 @settings(max_examples=examples(150), deadline=None)

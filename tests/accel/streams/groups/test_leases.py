@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accel.errors import IllegalState, InvalidArgument, ReaderReplaced
+from accel.errors import IllegalState, InvalidArgument
 from accel.streams.rules.group_state import GroupMember, Lease
 from accel.streams.rules.membership import LeaseWatch
 from accel.system import SYSTEM, Components
 from loaders.store import CountingStore, MemoryStore
 from tests.accel.streams.groups.states import group, owners_of
-from tests.accel.streams.groups.team import NEVER_SECONDS, Team, one_batch, team, written
+from tests.accel.streams.groups.team import Team, one_batch, team, written
 from tests.accel.streams.reader.streams import Shop, by_key, shop
 from tests.examples import examples
 
@@ -166,24 +166,6 @@ def test_one_that_was_paused_finds_out_before_its_position_is_stored(orders: Sho
         assert [each.name for each in readers.group.state().readers] == ["a", "b"]
 
 
-def test_one_that_comes_again_under_its_name_takes_over_at_once_and_fences_the_one_before(orders: Shop) -> None:
-    one_batch(orders, b"0:1", b"0:2", b"0:3")
-    with team(orders) as readers:
-        first = readers.join("a", every_seconds=NEVER_SECONDS)
-        next(first)
-        readers.die("a")
-        second = readers.join("a", every_seconds=NEVER_SECONDS)
-        assert [next(second).payload, next(second).payload] == [b"0:1", b"0:2"]
-        second.commit()
-        told = readers.group.position()
-        for again in (first.commit, first.rebalance, lambda: next(first), first.next_batch, first.skip_to_head):
-            with pytest.raises(ReaderReplaced, match="another 'a' that joined later"):
-                again()
-        first.close()
-        assert readers.group.position() == told
-        assert next(second).payload == b"0:3"
-
-
 def test_an_idle_reader_renews_a_few_times_in_its_lease_and_writes_nothing_else() -> None:
     store = CountingStore(MemoryStore())
     with shop(store, segments=1) as orders, team(orders) as readers:
@@ -196,20 +178,6 @@ def test_an_idle_reader_renews_a_few_times_in_its_lease_and_writes_nothing_else(
         counts = store.snapshot().by_operation
         assert counts["put"].requests <= 60 * 4 / LEASE_SECONDS + 1
         assert "delete" not in counts
-
-
-def test_readers_of_an_earlier_release_go_only_when_they_are_declared_offline(orders: Shop) -> None:
-    with team(orders) as readers:
-        readers.group.join("old")
-        readers.group.rebalance("old", {}, 0)
-        hands = Hands()
-        readers.join("b", system=hands.components())
-        pass_time(readers, hands, 3 * LEASE_SECONDS, "b")
-        assert [each.name for each in readers.group.state().readers] == ["b", "old"]
-        readers.group.reader_offline("old")
-        written(orders, 12)
-        readers.read_all()
-        assert by_key(readers.events) == orders.written
 
 
 @pytest.mark.parametrize("seconds", [0, 1.9, 1e9, float("nan")])

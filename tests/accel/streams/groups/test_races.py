@@ -11,12 +11,9 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 
 from accel.errors import HistoryError
-from loaders.errors import DataConflict
 from loaders.store.decorated import WRITES, DecoratedStore, StoreCall
-from tests.accel.history.store.test_races import Schedule
 from tests.accel.history.store.watching import Interrupted
-from tests.accel.streams.groups.acts import GIVES_UP, MEETINGS, Act, Meeting, group, state
-from tests.examples import examples
+from tests.accel.streams.groups.acts import MEETINGS, Act, Meeting, state
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,43 +66,6 @@ def test_whichever_two_calls_another_comes_between_it_is_as_if_they_had_come_in_
         assert (state(bench), told) in allowed, f"before call {number}"
 
 
-@pytest.mark.parametrize("name", MEETINGS)
-def test_whose_requests_mix_end_as_if_they_had_come_in_turn(name: str) -> None:
-    meeting = MEETINGS[name]
-    allowed = in_turn(meeting)
-    for seed in range(examples(6)):
-        bench = meeting.bench()
-        told: dict[int, object] = {}
-
-        def one(number: int, store: ObjectStore) -> None:
-            told[number] = answer(meeting.acts[number], bench, store)  # noqa: B023 - at once
-
-        acts = [lambda store, number=number: one(number, store) for number in range(len(meeting.acts))]
-        Schedule(seed).run(bench.store, acts)
-        assert (state(bench), told) in allowed, f"seed {seed}"
-
-
-def test_no_reader_is_told_to_read_what_another_one_reads() -> None:
-    """Both call at once, again and again, until each has its share."""
-    for seed in range(examples(6)):
-        bench = MEETINGS["three"].bench()
-        reading: dict[str, dict[int, int]] = {"a": dict.fromkeys(range(4), 0), "b": {}}
-        for turn in range(4):
-
-            def call(name: str, store: ObjectStore) -> None:
-                mine = reading[name]  # noqa: B023 - at once
-                todo = group(bench, store).rebalance(name, dict(mine), 0)  # noqa: B023 - at once
-                for each in todo.stop:
-                    del mine[each]
-                mine.update({each.segment.id: each.offset for each in todo.start})
-
-            Schedule(seed * 10 + turn).run(
-                bench.store, [lambda store: call("a", store), lambda store: call("b", store)]
-            )
-            assert not reading["a"].keys() & reading["b"].keys()
-        assert sorted(map(len, reading.values())) == [2, 2]
-
-
 class Outrun(DecoratedStore):
     """Lets somebody else write before each write."""
 
@@ -119,15 +79,3 @@ class Outrun(DecoratedStore):
             self._writes += 1
             self._write(self._writes)
         return send()
-
-
-def test_who_loses_all_races_is_told_and_may_call_again() -> None:
-    bench = MEETINGS["one gives up, one takes"].bench()
-    other = group(bench, bench.store)
-    outrun = Outrun(bench.store, lambda number: other.rebalance("b", {}, number))
-    with pytest.raises(DataConflict) as raised:
-        GIVES_UP(bench, outrun)
-    assert raised.value.retryable
-    assert state(bench).counts.tolist() == [4, 0]
-    GIVES_UP(bench, bench.store)
-    assert state(bench).counts.tolist() == [3, 0]

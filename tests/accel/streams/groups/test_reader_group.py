@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from accel.errors import IllegalState, InvalidArgument, NotInHistory
+from accel.errors import InvalidArgument, NotInHistory
 from accel.streams.groups import ReaderGroup, groups_table
 from loaders.store import MemoryStore
 from tests.accel.history.store.bench import Bench, cut
@@ -114,30 +114,6 @@ def test_a_group_that_was_deleted_tells_its_readers(bench: Bench) -> None:
             ask()
     assert list(ReaderGroup.names(bench.stream())) == []
     assert opened(bench).state().readers == ()
-
-
-def test_a_reader_that_was_declared_offline_is_told_so(bench: Bench) -> None:
-    group = opened(bench)
-    group.join("a")
-    positions = {each.segment.id: each.offset for each in group.rebalance("a", {}, 0).start}
-    group.reader_offline("a")
-    with pytest.raises(IllegalState, match="declared offline"):
-        group.rebalance("a", positions, 0)
-    with pytest.raises(IllegalState, match="declared offline"):
-        group.finish("a", 0, [], offset=7)
-    group.leave("a", positions)
-    group.reader_offline("a")
-
-
-def test_the_lag_of_a_group_is_that_of_the_reader_furthest_behind(bench: Bench) -> None:
-    group = opened(bench)
-    assert group.lag() is None
-    for name, lag in (("a", 30), ("b", 50), ("c", 40)):
-        group.join(name)
-        group.rebalance(name, {}, lag)
-    assert group.lag() == 50
-    group.leave("b")
-    assert group.lag() == 40
 
 
 def test_a_group_goes_on_at_the_head_when_it_is_asked_to(bench: Bench) -> None:

@@ -7,7 +7,6 @@ import itertools
 import logging
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from random import Random
 
@@ -15,7 +14,7 @@ import pytest
 
 import accel
 from accel import AsyncGroupReader
-from accel.errors import AccelError, IllegalState, ReaderReplaced
+from accel.errors import IllegalState, ReaderReplaced
 from accel.streams import group_readers
 from accel.streams.group_readers import GroupReaderCounts, GroupReaderStats
 from accel.streams.rules.group_state import REPLACED_MAX, GroupState, Lease
@@ -26,7 +25,7 @@ from tests.accel.streams.groups.states import group, named
 from tests.accel.streams.groups.team import NEVER_SECONDS, one_batch, team, written
 from tests.accel.streams.groups.test_group_reader_failures import IS_CARRIED_OUT, WORKS, Shaky, shaky
 from tests.accel.streams.groups.test_leases import LEASE_SECONDS, Hands, pass_time
-from tests.accel.streams.reader.streams import QUICK, Shop, by_key, shop
+from tests.accel.streams.reader.streams import QUICK, Shop, shop
 from tests.examples import examples
 
 FAILS_AFTER = (IS_CARRIED_OUT + WORKS) / 2
@@ -97,27 +96,6 @@ def test_the_state_knows_so_many_older_ones_at_most_and_how_many_within_a_lease(
 
 
 # Readers
-
-
-def test_two_readers_of_one_name_do_not_take_the_work_from_each_other(orders: Shop) -> None:
-    written(orders, 60)
-    with team(orders) as readers:
-        members = [readers.join("a", every_seconds=0.001) for _ in range(2)]
-        readers.gone.append(members[0])
-        errors: list[AccelError] = []
-        for _ in range(2_000):
-            for number, member in enumerate(members):
-                try:
-                    readers.keep(str(number), member.next_batch(0.001))
-                    assert number or not errors, "who was replaced gives nothing any more"
-                except ReaderReplaced as error:
-                    assert number == 0
-                    errors.append(error)
-            if len(readers.given) >= 60 and errors:
-                break
-        assert set(orders.written[0]) <= {event.payload for event in readers.events}
-        assert len(readers.given) < 120, "each event comes twice at most"
-        assert [each.name for each in readers.group.state().readers] == ["a"]
 
 
 def test_the_older_one_raises_for_good_and_its_commits_change_nothing(orders: Shop) -> None:
@@ -192,19 +170,6 @@ def test_who_was_removed_and_finds_another_one_in_its_place_does_not_come_back(o
         readers.read_all()
 
 
-def test_who_was_removed_or_left_comes_back_where_nobody_took_its_name(orders: Shop) -> None:
-    with team(orders) as readers:
-        member = readers.join("a")
-        readers.ask("a")
-        readers.group.reader_offline("a")
-        with pytest.raises(IllegalState, match="join again"):
-            member.rebalance()
-        readers.ask("a")
-        member.leave()
-        readers.ask("a")
-        assert [(each.name, each.replaced) for each in readers.group.state().readers] == [("a", ())]
-
-
 def test_a_join_whose_reply_was_lost_is_repeated_and_replaces_nobody() -> None:
     with shop(MemoryStore(), segments=2) as orders, team(orders, Shaky.open(orders.stream, "team")) as readers:
         odds, counts = shaky(readers), GroupReaderCounts()
@@ -215,23 +180,6 @@ def test_a_join_whose_reply_was_lost_is_repeated_and_replaces_nobody() -> None:
         member.rebalance()
         assert readers.group.state().readers[0].replaced == ()
         assert counts.stats().replacing == 0
-
-
-def test_a_join_whose_reply_was_lost_and_that_was_replaced_since_is_the_older_one() -> None:
-    with shop(MemoryStore(), segments=2) as orders, team(orders, Shaky.open(orders.stream, "team")) as readers:
-        odds = shaky(readers)
-        odds.odds = iter([FAILS_AFTER])
-        first = readers.join("a")
-        with pytest.raises(StoreUnavailable):
-            first.rebalance()
-        readers.die("a")
-        odds.odds = itertools.repeat(WORKS)
-        second = readers.join("a")
-        second.rebalance()
-        for _ in range(2):
-            with pytest.raises(ReaderReplaced):
-                first.rebalance()
-        second.rebalance()
 
 
 @pytest.mark.parametrize("seed", range(examples(10)))
@@ -298,26 +246,3 @@ def test_a_connection_counts_replacements_of_its_readers() -> None:
 
 def shifted(seconds: float) -> float:
     return SYSTEM.clock() + seconds
-
-
-def test_two_programs_on_hosts_whose_clocks_differ_by_a_year_share_a_group(orders: Shop) -> None:
-    """Leases are measured by each reader's own timer: no clock drives a reader out."""
-    year = 365 * 86_400.0
-    with team(orders) as readers:
-        hands = Hands()
-        for name, shift in (("a", year), ("b", -year), ("c", 0.0)):
-            readers.join(name, system=replace(hands.components(), clock=partial(shifted, shift)))
-        for _ in range(40):
-            hands.seconds += 1.0
-            for name in "abc":
-                readers.ask(name)
-        written(orders, 60)
-        readers.read_all()
-        assert by_key(readers.events) == orders.written
-        assert [each.name for each in readers.group.state().readers] == ["a", "b", "c"]
-        readers.die("a")
-        for _ in range(2 * round(LEASE_SECONDS)):
-            hands.seconds += 1.0
-            for name in "bc":
-                readers.ask(name)
-        assert [each.name for each in readers.group.state().readers] == ["b", "c"]

@@ -10,7 +10,6 @@ import pytest
 import accel
 from accel.errors import PositionBeyondEnd
 from accel.history.rules.values import IdMap
-from accel.history.store import Stream
 from accel.streams.connection import Connection
 from accel.streams.groups import ReaderGroup
 from loaders.store import MemoryStore
@@ -195,18 +194,3 @@ def test_the_position_of_a_group_in_a_bucket_that_was_restored_is_refused_until_
         group.reset({0: WRITTEN})
         with streams.group_reader("shop", "orders", "g", "two", follow=False) as again:
             assert list(again) == []
-
-
-def test_what_a_group_has_not_read_does_not_count_what_was_truncated(orders: Orders) -> None:
-    stream: Stream = orders.stream
-    group = orders.streams.group("shop", "orders", "g")
-    assert group.behind() == WRITTEN
-    stream.truncate({0: 6})
-    assert group.behind() == WRITTEN - 6
-    stream.truncate({0: WRITTEN})
-    assert group.behind() == 0
-    stream.split(0)
-    stream.truncate(dict.fromkeys(stream.active_segments().ids.tolist(), 0))
-    assert group.behind() == 0
-    orders.write(3)
-    assert group.behind() == group.behind(stream.cuts.tail()) == 3

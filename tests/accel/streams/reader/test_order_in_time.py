@@ -372,30 +372,6 @@ def read_through(
     return values, now, most
 
 
-@pytest.mark.parametrize("segments", [8, 64])
-@pytest.mark.parametrize("slowness", [1, 10, 30])
-def test_history_is_in_order_in_bounded_memory_and_nearly_as_fast_however_slow_the_store_is(
-    segments: int, slowness: int
-) -> None:
-    history = History(segments, 40)
-    bounds = ReaderSettings(fill_bytes=400, buffer_bytes_max=64 * 400)  # in the proportion of the defaults
-    results = {}
-    for by_time in (True, False):
-        random, model = Random(7), LatencyModel()
-
-        def seconds_of(step: Step, random: Random = random, model: LatencyModel = model) -> float:
-            return slowness * sum(model.seconds(random, 0) for _ in range(REQUESTS[type(step)]))
-
-        core = ReaderCore(history.frontier(), bounds, follow=False, by_time=by_time)
-        values, seconds, most = read_through(history, core, seconds_of)
-        assert sorted(values) == list(range(1, 1 + segments * 40))
-        assert most <= bounds.buffer_bytes_max
-        results[by_time] = values, seconds
-        assert set(core.passes.values()) == {0}
-    assert results[True][0] == sorted(results[True][0])
-    assert results[True][1] <= 1.2 * results[False][1]
-
-
 class UnevenHistory(History):
     """The same, with other numbers of events in each segment and at each place in time; all are sealed together."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
@@ -12,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accel.errors import InvalidArgument
-from accel.streams.rules.events import Event, EventBatch
+from accel.streams.rules.events import Event
 from accel.streams.rules.frontier import Frontier
 from accel.streams.rules.reader_core import Fill, ReaderCore, Step
 from accel.streams.rules.settings import ReaderSettings
@@ -117,23 +116,6 @@ def test_a_reader_follows_a_stream_that_grows(random: Random, acts: int) -> None
     assert not core.is_finished
 
 
-@settings(max_examples=examples(40), deadline=None)
-@given(st.randoms(use_true_random=False), st.integers(0, 60))
-def test_where_everything_is_at_hand_events_come_in_the_order_of_time(random: Random, acts: int) -> None:
-    story = Story(4)
-    for _ in range(acts):
-        story.append(random.choices(range(KEYS), k=3), random.randint(0, 3))
-    core = ReaderCore(story.frontier(story.beginning()), ReaderSettings(), follow=False)
-    given_events: list[Event] = []
-    while not core.is_finished:
-        for step in core.next_steps():
-            story.answer(core, step)
-        while (batch := core.take()) is not None:
-            given_events += batch
-    order = [(each.value, each.segment_id, each.offset) for each in given_events]
-    assert order == sorted(order)
-
-
 def test_the_successors_of_a_sealed_segment_are_filled_while_it_is_read() -> None:
     story = Story(1)
     [segment] = story.active
@@ -168,53 +150,6 @@ def test_a_segment_is_let_go_when_more_is_wanted_than_its_last_events() -> None:
     assert not core.is_finished
     assert core.take() is None
     assert set(core.position()) == set(story.following[segment.id])
-
-
-@settings(max_examples=examples(40), deadline=None)
-@given(st.randoms(use_true_random=False), st.integers(0, 60))
-def test_a_reader_takes_what_the_orderer_chooses(random: Random, acts: int) -> None:
-    story = grown(random, acts)
-    core = ReaderCore(story.frontier(story.beginning()), ReaderSettings(), follow=False)
-    at_hand: dict[int, deque[EventBatch]] = {}
-    under_way: list[Step] = []
-    for _ in range(TURNS_MAX):
-        if core.is_finished:
-            break
-        under_way.extend(core.next_steps())
-        if under_way and random.random() < 0.5:
-            step = under_way.pop(random.randrange(len(under_way)))
-            if isinstance(step, Fill):
-                found = story.fill(step, random)
-                core.take_events(step, found)
-                at_hand.setdefault(step.segment_id, deque()).extend(found.batches)
-            else:
-                story.answer(core, step)
-            continue
-        begun = {each for each, offset in core.position().items() if offset >= 0}
-        heads = ((batches[0].value, each) for each, batches in at_hand.items() if batches and each in begun)
-        lowest = min(heads, default=None)
-        batch = core.take()
-        assert (None if batch is None else (batch.value, batch.segment_id)) == lowest
-        if batch is None:
-            core.retry_idle()
-        else:
-            at_hand[batch.segment_id].popleft()
-    assert core.is_finished
-
-
-def test_memory_is_bounded_however_much_there_is() -> None:
-    story = Story(3)
-    for turn in range(500):
-        story.append([turn % KEYS] * 4)
-    core = ReaderCore(story.frontier(story.beginning()), small(buffer_bytes_max=200), follow=False)
-    most = 0
-    while not core.is_finished:
-        for step in core.next_steps():
-            story.answer(core, step)
-        most = max(most, core.buffered_bytes)
-        core.take()
-    assert most <= 200 + 3 * (16 + 4 * len(b"15:1999"))
-    assert core.buffered_bytes == 0
 
 
 def test_a_segment_that_gave_all_that_it_could_is_read_ahead_and_one_that_did_not_is_not() -> None:

@@ -384,33 +384,3 @@ def test_the_rest_of_a_batch_counts_as_not_returned(orders: Shop) -> None:
         for left in (3, 2, 1):
             event = next(reader)
             assert reader.lag(event.segment_id) == pytest.approx(3600, abs=60), left
-
-
-@pytest.mark.parametrize("kind", ["threads", "asyncio"])
-def test_the_lag_of_a_follower_on_a_quiet_night_is_the_time_since_its_last_look(orders: Shop, kind: str) -> None:
-    with StreamWriter(orders.stream, orders.host) as writer:
-        orders.write(writer, 24)
-    night = [0.0]
-    system = replace(SYSTEM, clock=lambda: SYSTEM.clock() + night[0])
-
-    async def read() -> float | None:
-        async with AsyncStreamReader(
-            orders.stream, orders.source(), follow=True, settings=QUICK, system=system
-        ) as reader:
-            for _ in range(24):
-                await anext(reader)
-            night[0] = 8 * 3600.0
-            assert await reader.next_event(timeout_seconds=0.2) is None
-            return reader.lag()
-
-    if kind == "asyncio":
-        lag = asyncio.run(read())
-    else:
-        with StreamReader(orders.stream, orders.source(), follow=True, settings=QUICK, system=system) as reader:
-            for _ in range(24):
-                next(reader)
-            night[0] = 8 * 3600.0
-            assert reader.next_event(timeout_seconds=0.2) is None
-            lag = reader.lag()
-    assert lag is not None
-    assert 0 <= lag < 60

@@ -10,10 +10,9 @@ from dataclasses import replace
 from random import Random
 from unittest import mock
 
-import numpy as np
 import pytest
 
-from accel import AsyncStreamReader, Event, ReadAccelerator, StreamReader, StreamWriter
+from accel import AsyncStreamReader, Event, StreamReader, StreamWriter
 from accel.compaction import CompactionSettings, compact, plan_compaction
 from accel.errors import InvalidArgument, PositionTruncated, ReaderStalled
 from accel.history.rules.configuration import OffsetUnit
@@ -21,7 +20,6 @@ from accel.history.rules.values import IdMap, Integers
 from accel.history.store import StreamStore
 from accel.history.store.epoch_store import EpochReading
 from accel.streams.reader import Order
-from accel.streams.rules.events import EventBatch
 from accel.streams.rules.reader_core import AskEnd, Fill, SegmentEnd, SegmentEvents
 from accel.streams.rules.settings import ReaderSettings
 from accel.streams.segment_source import ObjectSegmentSource
@@ -151,16 +149,6 @@ def test_from_every_position_a_reader_gives_the_same_rest(unit: OffsetUnit) -> N
             with opened.reader(position) as reader:
                 rest = by_key(reader)
             assert rest == by_key(whole[at:]), at
-
-
-def test_events_come_in_the_order_of_time(orders: Shop) -> None:
-    with StreamWriter(orders.stream, orders.host) as writer:
-        for _ in range(5):
-            orders.write(writer, 24)
-    with StreamReader(orders.stream, orders.source()) as reader:
-        values = [event.value for event in reader]
-    assert len(values) == orders.count
-    assert values == sorted(values)
 
 
 def test_a_reader_with_the_defaults_tells_that_it_passed_nothing_over(orders: Shop) -> None:
@@ -309,42 +297,6 @@ def test_a_sealed_stream_comes_to_an_end_though_it_is_followed(orders: Shop) -> 
         assert orders.stream.cuts.is_valid(reader.position())
 
 
-def test_a_stream_that_is_deleted_leaves_neither_data_nor_times(orders: Shop) -> None:
-    busy_life(orders)
-    streams = StreamStore.open(orders.store, host=orders.host)
-    ids = [orders.stream.segment_stream(each) for each in orders.stream.active_segments().ids.tolist()]
-    orders.stream.seal()
-    streams.delete_stream("shop", "orders")
-    image = orders.catalog.refresh()
-    assert list(orders.store.list("accel/time/")) == []
-    assert all(image.streams[each].start_offset > 0 for each in ids if each in image.streams)
-
-
-def test_an_idle_segment_is_asked_again_though_others_always_have_events(orders: Shop) -> None:
-    busy, idle = orders.stream.active_segments().ids.tolist()
-    has_more = threading.Event()
-
-    class Endless:
-        """One segment never ends; the other has one event, some time later."""
-
-        def fill(self, fill: Fill) -> SegmentEvents:
-            if fill.segment_id == idle and not (has_more.is_set() and not fill.offset):
-                return SegmentEvents((), fill.offset)
-            offsets, value = np.array([fill.offset, fill.offset + 1]), int(fill.segment_id == busy)
-            batch = EventBatch(fill.segment_id, value, offsets, b"0:0", np.array([0, 3]))
-            return SegmentEvents((batch,), fill.offset + 1)
-
-        def ask_end(self, step: AskEnd) -> SegmentEnd:
-            del step
-            return SegmentEnd(None)
-
-    with StreamReader(orders.stream, Endless(), follow=True, settings=QUICK) as reader:
-        assert {read_on(reader, 1)[0].segment_id for _ in range(50)} == {busy}
-        has_more.set()
-        seen = (read_on(reader, 1)[0].segment_id for _ in range(100_000))
-        assert idle in seen
-
-
 def test_a_peer_reads_bytes_with_their_values_and_goes_on_with_a_token(steady_orders: Shop) -> None:
     with StreamWriter(steady_orders.stream, steady_orders.host) as writer:
         for _ in range(6):
@@ -487,14 +439,6 @@ def read_in_spite_of_errors(reader: StreamReader) -> tuple[list[Event], int]:
         if event is None:
             return events, errors
         events.append(event)
-
-
-def test_after_an_error_a_reader_goes_on_and_gives_every_event_once(orders: Shop) -> None:
-    busy_life(orders)
-    with StreamReader(orders.stream, Failing(orders), settings=replace(QUICK, retry_seconds=0.0)) as reader:
-        events, errors = read_in_spite_of_errors(reader)
-    assert errors
-    assert by_key(events) == orders.written
 
 
 def test_a_reader_that_follows_is_told_and_asks_by_no_timer(orders: Shop) -> None:
@@ -667,28 +611,12 @@ def test_a_reader_that_waits_in_vain_for_what_must_be_there_gives_up(orders: Sho
         list(reader)
 
 
-def test_what_is_held_in_memory_is_bounded(orders: Shop) -> None:
-    busy_life(orders)
-    tight = ReaderSettings(fill_bytes=50, buffer_bytes_max=200, requests_max=2, idle_seconds=0.005)
-    most = 0
-    with StreamReader(orders.stream, orders.source(), settings=tight) as reader:
-        while reader.next_batch() is not None:
-            most = max(most, reader.buffered_bytes)
-    assert 0 < most <= 200 + 6 * 200
-
-
 def ahead_of(opened: Shop, store: ObjectStore) -> tuple[StreamReader, SharedChunks]:
     """A reader that reads ahead in small pieces, and its chunks."""
     chunks = SharedChunks(store, chunk_bytes=256, size_bytes_max=4096, used_least=0)
     source = ObjectSegmentSource(opened.stream, opened.accelerator, store, chunks=chunks)
     bounds = replace(QUICK, fill_bytes=60, buffer_bytes_max=800)
     return StreamReader(opened.stream, source, settings=bounds), chunks
-
-
-def test_what_is_read_ahead_changes_no_event_while_segments_are_sealed(orders: Shop) -> None:
-    busy_life(orders)
-    with ahead_of(orders, orders.store)[0] as reader:
-        assert by_key(reader) == orders.written
 
 
 def test_reading_ahead_fetches_no_byte_more(steady_orders: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -731,24 +659,6 @@ class Held(CountingStore):
             self.has_asked.set()
             assert self.go_on.wait(TIMEOUT_SECONDS)
         return super().get_range(key, start, end)
-
-
-def test_a_reader_that_is_closed_while_requests_are_under_way_leaves_no_thread(orders: Shop) -> None:
-    with StreamWriter(orders.stream, orders.host) as writer:
-        orders.write(writer, 400)
-    store = Held(orders.store)
-    before = set(threading.enumerate())
-    with ReadAccelerator(orders.catalog.images(), store) as accelerator:
-        reader, _ = ahead_of(replace(orders, accelerator=accelerator), store)
-        store.is_holding.set()
-        while not store.has_asked.is_set():
-            reader.next_batch(0.01)
-        reader.close()
-        store.go_on.set()
-    for thread in set(threading.enumerate()) - before:
-        if thread.name.startswith("accel-"):
-            thread.join(TIMEOUT_SECONDS)
-            assert not thread.is_alive(), thread.name
 
 
 def test_events_are_asked_for_one_by_one_within_a_time() -> None:

@@ -15,7 +15,7 @@ from accel.catalog import ObjectCatalog
 from accel.errors import Closed, WrongProcess
 from accel.history.rules.configuration import ScalingKind, ScalingPolicy, StreamConfiguration
 from accel.history.rules.states import StreamState
-from accel.history.store import Stream, StreamStore
+from accel.history.store import Stream
 from accel.streams.connection import connect
 from accel.streams.segments_host import ObjectSegments
 from accel.streams.settings import StreamWriterSettings
@@ -25,7 +25,7 @@ from accel.streams.writer import StreamWriter
 from accel.testing import Crash, CrashStore, Fault, FaultStore
 from loaders.store import CountingStore, MemoryStore
 from loaders.threads import start_thread
-from tests.accel.streams.writer.world import HISTORY, NAME, NODE, SMALL, Process, World
+from tests.accel.streams.writer.world import NAME, NODE, SMALL, Process, World
 from tests.conformance.steps import set_state
 from tests.examples import examples
 
@@ -335,15 +335,6 @@ def test_a_raised_minimum_is_reached_by_the_next_look_of_a_host_that_writes(scal
     assert Counter(world.payloads()) == Counter(load.durable)
 
 
-def test_a_minimum_that_was_raised_while_nobody_wrote_is_reached_when_somebody_does() -> None:
-    world = bucket(scaling=ScalingPolicy())
-    bare = StreamStore.open(world.store, system=world.system, settings=HISTORY).stream(*NAME)
-    bare.configure(replace(bare.configuration(), min_segments=4))
-    with world.process() as process:
-        Load(world, process).run(3, 4)
-        assert widths(process.stream()) == [0.25] * 4
-
-
 # Beside the callers
 
 
@@ -388,23 +379,6 @@ def test_a_connected_process_scales_by_itself() -> None:
     done = streams.scaling_stats()
     assert done is not None
     assert done.splits > 0
-
-
-def test_nothing_is_begun_where_scaling_is_off() -> None:
-    world = bucket()
-    begun: list[str] = []
-
-    def start(work: Callable[[], object], name: str) -> None:
-        begun.append(name)
-        start_thread(work, name)
-
-    system = replace(world.system, wait=lambda *_: None, start=start)
-    with (
-        ObjectCatalog.open(world.store, system=system) as catalog,
-        ObjectSegments(catalog, world.store, NODE, system=system) as host,
-    ):
-        host.scale_by(AutoScaler(host, is_on=False))
-        assert [name for name in begun if name.startswith("accel-scale")] == []
 
 
 def test_in_another_process_no_step_is_taken() -> None:

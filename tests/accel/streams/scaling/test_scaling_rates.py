@@ -277,14 +277,6 @@ def test_at_a_steady_load_nothing_changes_to_and_fro(
     assert max(widths) * targets * TARGET <= 1.4 * TARGET
 
 
-def test_a_hot_stream_is_split_to_its_target_and_merged_to_its_least_again() -> None:
-    stream = Simulation(1, wanted(factor=4))
-    stream.run(60, lambda _: 6.0 * TARGET)
-    assert 5 <= stream.count <= 8
-    stream.run(240, lambda _: 0.1 * TARGET)
-    assert stream.count == 1
-
-
 def test_windows_and_factors_fit_each_other() -> None:
     """Also a pair of cold segments is not hot."""
     assert list(WINDOWS_SECONDS) == sorted(set(WINDOWS_SECONDS))

@@ -21,13 +21,6 @@ def test_now_is_the_highest_value_so_far(times: list[int], stored: int) -> None:
     assert [clock.now() for _ in times] == list(accumulate(times, max, initial=stored))[1:]
 
 
-def test_a_stored_value_that_is_higher_is_never_undercut() -> None:
-    clock = HostClock(lambda: 100)
-    clock.seed(250)
-    clock.seed(170)
-    assert clock.now() == 250
-
-
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 10**6)), max_size=30), st.integers(0, 1000))
 def test_a_value_of_a_wrong_clock_holds_no_longer_than_that_clock(steps: list[tuple[bool, int]], skew_max: int) -> None:
     source = [0]

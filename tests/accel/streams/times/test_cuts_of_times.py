@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,7 +18,6 @@ from accel import ReadAccelerator, StreamReader
 from accel.catalog import ObjectCatalog
 from accel.errors import IllegalState
 from accel.history.rules.epochs import EpochRecord, LastEvents, start_after
-from accel.history.rules.states import StreamState
 from accel.history.rules.values import TIME_MS_END, Integers
 from accel.history.store import Stream
 from accel.history.store.hosts import StreamName
@@ -270,26 +268,6 @@ def test_an_epoch_begins_after_the_last_event_it_seals_though_the_clock_of_the_s
     assert bench.stream().current_epoch().creation_time_ms == bench.now_ms - 4
 
 
-def test_a_commit_that_rolls_hides_no_event_of_the_segments_that_it_replaces() -> None:
-    """Neither of those, nor of the transaction, whose clock is further ahead."""
-    bench = Timed()
-    bench.create(1)
-    transaction_id = bench.transaction("t", 2, commit=None)
-    split_often(bench, 1)
-    for each in bench.stream().active_segments().ids.tolist():
-        bench.host.arrive(each, bench.now_ms + 40_000)
-    bench.host.merged_ms = bench.now_ms + 80_000
-    bench.stream().transactions.seal(transaction_id, commit=True)
-    bench.stream().commit()
-    assert bench.stream().current_epoch().epoch == 3
-    split_often(bench, 1)
-    times = sorted(value for values in bench.host.times.values() for value in values)
-    for time_ms in times:
-        bench.check(time_ms)
-        bench.check(time_ms - 1)
-        bench.segments_at_hide_nothing(time_ms)
-
-
 @given(
     st.integers(1, 100),
     st.integers(0, 50),
@@ -417,38 +395,3 @@ class Machines(World):
             values = sorted({value for _, value in everything})
             for time_ms in {*values[:: max(len(values) // 4, 1)], *(each + 1 for each in values[-2:])}:
                 yield time_ms, {payload for payload, _ in read(cut_at(stream, source, time_ms))}, everything
-
-
-@settings(max_examples=examples(60), deadline=None)
-@given(st.lists(SHIFTS_MS, min_size=1, max_size=4), PARTS)
-def test_a_cut_of_a_time_skips_no_event_of_hosts_whose_clocks_differ(shifts_ms: list[int], parts: list[Part]) -> None:
-    machines = Machines(shifts_ms)
-    try:
-        for what, number in parts:
-            machines.act(what, number)
-        for time_ms, found, everything in machines.cuts():
-            assert {payload for payload, value in everything if value >= time_ms} <= found
-    finally:
-        machines.machine.die()
-
-
-@pytest.mark.parametrize("is_rolled", [False, True])
-def test_a_request_that_waited_hides_no_event_that_came_meanwhile(*, is_rolled: bool) -> None:
-    """By commands alone: the epoch began when the request was made, and events came until it was carried out."""
-    machines = Machines([0])
-    try:
-        for what in ("write", "begin" if is_rolled else "wait", "ask", "write", "wait", "write", "look"):
-            machines.act(what, 0)
-        for what in ("write", "commit", "write"):
-            machines.act(what, 0)
-        stream = machines.machine.stream()
-        assert stream.state() is StreamState.ACTIVE
-        assert stream.current_epoch().epoch == (3 if is_rolled else 1)
-        rows = list(machines.cuts())
-        assert len(rows) > 4
-        for time_ms, found, everything in rows:
-            late = {payload for payload, value in everything if value >= time_ms}
-            assert late <= found
-            assert is_rolled or late == found
-    finally:
-        machines.machine.die()

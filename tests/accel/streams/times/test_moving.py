@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from random import Random
-
 import pytest
 
 from accel.streams.time_index import SegmentTimeIndex
 from accel.testing import Crash, CrashStore, Fault, FaultStore
 from loaders.errors import PreconditionFailed, StoreError, StoreUnavailable, WriteConflict
-from loaders.layout import time_part_key
 from loaders.store import MemoryStore, ObjectStore
 from loaders.store.decorated import WRITES
-from tests.accel.streams.times.indexes import STREAM_ID, Plain, encoded_memory, everything, filled, open_index, plain
-from tests.examples import examples
+from tests.accel.streams.times.indexes import Plain, encoded_memory, everything, filled, open_index, plain
 
 TENS = [10, 20, 30, 40, 50, 60, 70, 80, 90, 100]
 RECORDS = [(end, end // 10) for end in TENS]
@@ -89,19 +84,6 @@ def test_what_cannot_be_settled_is_told_and_stays_in_memory(fault: Fault, error:
     check_answers(index, RECORDS)
 
 
-def test_with_anything_going_wrong_a_move_that_is_repeated_comes_to_its_end() -> None:
-    for seed in range(examples(30)):
-        inner = MemoryStore()
-        faults = {Fault.SLOW_DOWN: 0.1, Fault.LOST_REPLY: 0.2, Fault.SERVER_ERROR: 0.1, Fault.SHORT_BODY: 0.1}
-        index = filled(FaultStore(inner, rng=Random(0)), TENS, moved_records_max=2)
-        store = FaultStore(inner, rng=Random(seed), probabilities=faults)
-        index._parts._store = store
-        while index.records_in_memory:
-            with suppress(StoreUnavailable, WriteConflict):
-                index.move(100)
-        check_answers(open_index(inner), RECORDS)
-
-
 @pytest.mark.parametrize("there", [1, 2, 3])
 def test_a_shorter_part_that_stands_there_counts_and_the_rest_moves_behind_it(there: int) -> None:
     store = MemoryStore()
@@ -150,29 +132,6 @@ def test_other_records_in_the_same_place_are_refused_and_nothing_is_lost(ends: l
         index.move(50)
     assert (index.records_in_memory, index.parts) == (10, 0)
     check_answers(index, RECORDS)
-
-
-def test_two_processes_with_the_same_log_move_in_turns_and_agree() -> None:
-    for seed in range(examples(50)):
-        rng = Random(seed)
-        store = MemoryStore()
-        both = [filled(store, TENS, moved_records_max=rng.randint(1, 4)) for _ in range(2)]
-        for up_to in range(0, 105, 5):
-            rng.choice(both).move(up_to)
-        for index in both:
-            index.move(100)
-            check_answers(index, RECORDS)
-        check_answers(open_index(store), RECORDS)
-
-
-def test_a_late_copy_of_a_write_changes_nothing() -> None:
-    store = MemoryStore()
-    index = filled(store, TENS, moved_records_max=3)
-    index.move(100)
-    late = time_part_key(STREAM_ID, 3)
-    with pytest.raises(PreconditionFailed):
-        index._parts.create(3, store.get(late).body[:16])
-    check_answers(open_index(store), RECORDS)
 
 
 def test_without_a_log_one_record_covers_what_came_after_the_last_move() -> None:

@@ -43,16 +43,6 @@ def test_the_choice_does_not_depend_on_the_order_in_which_segments_are_told(
     assert Orderer(shuffled).choose() == Orderer(each).choose()
 
 
-@pytest.mark.parametrize("value", [0, 1, None])
-def test_a_segment_that_is_not_ready_blocks_nobody(value: int | None) -> None:
-    chosen = Orderer([Standing("idle", None), Standing("other", value)]).choose()
-    assert chosen == (None if value is None else Standing("other", value))
-
-
-def test_no_segment_at_all_is_none_to_read() -> None:
-    assert Orderer(iter(())).choose() is None
-
-
 @given(st.lists(standings, max_size=6))
 def test_it_is_how_a_segment_stands_last_that_counts(changes: list[list[Standing[int]]]) -> None:
     orderer: Orderer[int] = Orderer()

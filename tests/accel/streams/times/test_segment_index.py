@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from accel.streams.rules.events import HostClock
 from accel.streams.time_index import part_cache
 from loaders.layout import parse_time_part_key, time_part_key
 from loaders.store import CountingStore, MemoryStore
@@ -105,13 +102,6 @@ class IndexMachine(RuleBasedStateMachine):
 
 TestIndexMachine = IndexMachine.TestCase
 TestIndexMachine.settings = settings(max_examples=examples(100), stateful_step_count=25)
-
-
-def test_the_example_of_the_docstring() -> None:
-    index = filled(MemoryStore(), TENS)
-    assert (index.move(35), index.parts, index.records_in_memory) == (3, 1, 7)
-    assert (index.move(70), index.parts, index.records_in_memory) == (4, 2, 3)
-    assert plain(index.read(15, 40)) == (40, [2, 3, 4, 5, 6], 5)
 
 
 def test_a_move_with_nothing_new_writes_nothing() -> None:
@@ -217,14 +207,6 @@ def test_records_from_a_log_that_the_index_has_are_passed_over() -> None:
         again.extend(b"x")
 
 
-def test_a_cache_that_is_too_small_for_any_part_is_none() -> None:
-    store = MemoryStore()
-    filled(store, TENS, moved_records_max=3).move(90)
-    cache = part_cache(0)
-    assert [end for end, _ in everything(open_index(store, cache=cache))] == TENS[:9]
-    assert cache.cache_stats().size_bytes == 0
-
-
 def test_other_keys_below_the_prefix_are_nobody_s() -> None:
     store = MemoryStore()
     index = filled(store, TENS)
@@ -250,36 +232,3 @@ def test_bounds_are_refused_that_make_no_sense() -> None:
         open_index(MemoryStore(), moved_records_max=0)
     with pytest.raises(ValueError, match="bound of 0 or more"):
         part_cache(-1)
-
-
-def test_many_threads_read_while_one_adds_and_one_moves() -> None:
-    store = MemoryStore()
-    index = open_index(store, moved_records_max=7, cache=part_cache(2000))
-
-    def add() -> None:
-        for number in range(1, 1001):
-            index.append(10 * number)
-
-    def move() -> None:
-        while index.end_offset < 10_000 or index.records_in_memory:
-            index.move(index.end_offset)
-
-    def follow() -> int:
-        offset, token = 0, NO_TOKEN
-        while offset < 10_000:
-            answer = index.read(offset, 25, token)
-            assert len(answer.values) == -(-(offset + answer.covered) // 10) - offset // 10
-            offset, token = offset + answer.covered, answer.token
-        return offset
-
-    with ThreadPoolExecutor(4) as pool:
-        works = [pool.submit(work) for work in (add, move, follow, follow)]
-        assert [work.result() for work in works] == [None, None, 10_000, 10_000]
-    assert [end for end, _ in everything(open_index(store))] == list(range(10, 10_010, 10))
-
-
-def test_segments_of_one_host_share_its_clock() -> None:
-    clock = HostClock(Source(100))
-    one, two = open_index(MemoryStore()), open_index(MemoryStore())
-    one._clock = two._clock = clock
-    assert (one.append(10), two.append(5)) == (100, 100)
