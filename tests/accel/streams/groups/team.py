@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any, TypeVar, cast
 
-from accel import Event, GroupReader, ReaderGroup, StreamWriter
+import pytest
+
+from accel import AsyncGroupReader, Event, GroupReader, ReaderGroup, StreamWriter
+from accel.history.rules.segments import SegmentRecord
 from accel.streams.group_readers import GroupReaderCounts
 from accel.streams.rules.events import EventBatch
+from accel.streams.rules.group_state import NO_LEASE, GroupMember, Lease
 from accel.streams.rules.settings import ReaderSettings
+from accel.streams.rules.shares import Assignment
 from accel.streams.segment_source import SegmentSource
 from accel.system import SYSTEM, Components
-from tests.accel.streams.reader.streams import QUICK, Shop
+from loaders.errors import StoreUnavailable
+from tests.accel.streams.reader.streams import QUICK, Awaited, Shop
+
+Answer = TypeVar("Answer")
 
 WAIT_SECONDS = 0.002
 ASKED_IN_VAIN_MAX = 15_000
@@ -21,6 +32,50 @@ ASKED_IN_VAIN_MAX = 15_000
 
 OFTEN_SECONDS = 0.001
 NEVER_SECONDS = 3600.0
+
+IS_CARRIED_OUT = 0.2
+"""Of a call with less luck, nothing is done before it fails."""
+
+WORKS = 0.4
+"""One with so much luck does not fail."""
+
+for_threads_and_tasks = pytest.mark.parametrize(
+    "readers", [GroupReader, AsyncGroupReader], ids=["threads", "tasks"], indirect=True
+)
+
+
+class Shaky(ReaderGroup):
+    """A group whose calls fail now and then, some of them though they were carried out; none by default."""
+
+    odds: Iterator[float] = itertools.repeat(WORKS)
+    errors = 0
+
+    def join(self, reader: str, lease: Lease = NO_LEASE, *, host: str = "", before: int = 0) -> GroupMember:
+        return self._maybe(lambda: super(Shaky, self).join(reader, lease, host=host, before=before))
+
+    def rebalance(self, reader: str, positions: Mapping[int, int], lag: int | None, **more: Any) -> Assignment:
+        return self._maybe(lambda: super(Shaky, self).rebalance(reader, positions, lag, **more))
+
+    def finish(
+        self, reader: str, segment_id: int, successors: Iterable[SegmentRecord], *, offset: int, session: int = 0
+    ) -> None:
+        self._maybe(lambda: super(Shaky, self).finish(reader, segment_id, successors, offset=offset, session=session))
+
+    def leave(self, reader: str, positions: Mapping[int, int] | None = None, *, session: int = 0) -> None:
+        self._maybe(lambda: super(Shaky, self).leave(reader, positions or {}, session=session))
+
+    def _maybe(self, call: Callable[[], Answer]) -> Answer:
+        odds = next(self.odds)
+        if odds < IS_CARRIED_OUT:
+            self.fail()
+        answer = call()
+        if odds < WORKS:
+            self.fail()
+        return answer
+
+    def fail(self) -> None:
+        self.errors += 1
+        raise StoreUnavailable("put", "somewhere", "out of order")
 
 
 @dataclass
@@ -30,13 +85,17 @@ class Team:
     Attributes:
         shop: has the stream.
         group: that they share.
+        kind: of their objects.
+        loop: of the objects for asyncio.
         members: who is asked.
         gone: who is not asked any more, without having left.
         given: who gave which event.
     """
 
     shop: Shop
-    group: ReaderGroup
+    group: Shaky
+    kind: type[GroupReader | AsyncGroupReader] = GroupReader
+    loop: asyncio.Runner = field(default_factory=asyncio.Runner)
     members: dict[str, GroupReader] = field(default_factory=dict)
     gone: list[GroupReader] = field(default_factory=list)
     given: list[tuple[str, Event]] = field(default_factory=list)
@@ -55,7 +114,7 @@ class Team:
         counts: GroupReaderCounts | None = None,
     ) -> GroupReader:
         """A new member, which nobody has asked for anything yet."""
-        self.members[name] = GroupReader(
+        made = self.kind(
             self.shop.stream,
             self.shop.source() if source is None else source,
             self.group,
@@ -68,6 +127,7 @@ class Team:
             system=system,
             counts=counts,
         )
+        self.members[name] = made if isinstance(made, GroupReader) else cast("GroupReader", Awaited(made, self.loop))
         return self.members[name]
 
     def leave(self, name: str) -> None:
@@ -153,6 +213,7 @@ class Team:
         """Let everybody leave."""
         for each in (*self.members.values(), *self.gone):
             each.close()
+        self.loop.close()
 
 
 def written(opened: Shop, count: int) -> None:
@@ -178,9 +239,11 @@ def scale(opened: Shop, random: Random) -> None:
 
 
 @contextmanager
-def team(shop: Shop, group: ReaderGroup | None = None) -> Iterator[Team]:
+def team(shop: Shop, kind: type[GroupReader | AsyncGroupReader] = GroupReader) -> Iterator[Team]:
     """A team without members yet, in a new group."""
-    made = Team(shop, ReaderGroup.open(shop.stream, "team") if group is None else group)
+    group = Shaky.open(shop.stream, "team")
+    assert isinstance(group, Shaky)
+    made = Team(shop, group, kind)
     try:
         yield made
     finally:

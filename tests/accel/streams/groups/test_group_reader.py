@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
 
@@ -17,12 +16,6 @@ from tests.accel.streams.reader.streams import QUICK, Shop, by_key, shop
 from tests.examples import examples
 
 
-@pytest.fixture
-def orders() -> Iterator[Shop]:
-    with shop(MemoryStore(), segments=3) as opened:
-        yield opened
-
-
 def check_shares(readers: Team) -> None:
     """Everything that is left is read by one member each."""
     held = [each for member in readers.members.values() for each in member.position()]
@@ -32,17 +25,16 @@ def check_shares(readers: Team) -> None:
     assert len(held) == len(owners)
 
 
-def test_what_follows_a_segment_begins_at_once_when_that_was_read() -> None:
-    with shop(MemoryStore(), segments=2) as orders, team(orders) as readers:
+def test_what_follows_a_segment_begins_at_once_when_that_was_read(orders: Shop, readers: Team) -> None:
+    written(orders, 12)
+    orders.split()
+    for _ in range(3):
         written(orders, 12)
-        orders.split()
-        for _ in range(3):
-            written(orders, 12)
-        readers.join("a", every_seconds=NEVER_SECONDS, settings=replace(QUICK, reorder_wait_seconds=10.0))
-        readers.read_all()
-        values = [event.value for event in readers.events]
-        assert values == sorted(values)
-        assert len({event.segment_id for event in readers.events}) > 2
+    readers.join("a", every_seconds=NEVER_SECONDS, settings=replace(QUICK, reorder_wait_seconds=10.0))
+    readers.read_all()
+    values = [event.value for event in readers.events]
+    assert values == sorted(values)
+    assert len({event.segment_id for event in readers.events}) > 2
 
 
 @pytest.mark.parametrize("seed", range(examples(5)))
@@ -68,18 +60,17 @@ def test_whatever_happens_every_event_comes_once_and_keys_keep_their_order(seed:
         assert by_key(readers.events) == orders.written
 
 
-def test_iterated_event_by_event_a_member_rebalances_too(orders: Shop) -> None:
+def test_iterated_event_by_event_a_member_rebalances_too(orders: Shop, readers: Team) -> None:
     one_batch(orders, *(b"0:%d" % number for number in range(50)))
-    with team(orders) as readers:
-        member = readers.join("a", every_seconds=1e-9)
-        told = []
-        for _ in range(5):
-            event = next(member)
-            told.append(readers.group.position()[event.segment_id])
-        assert told == [0, 1, 2, 3, 4]
+    member = readers.join("a", every_seconds=1e-9)
+    told = []
+    for _ in range(5):
+        event = next(member)
+        told.append(readers.group.position()[event.segment_id])
+    assert told == [0, 1, 2, 3, 4]
 
 
-def test_a_group_behind_the_head_is_told_and_may_go_on_there(orders: Shop) -> None:
+def test_a_group_behind_the_head_is_told_and_may_go_on_there(orders: Shop, readers: Team) -> None:
     written(orders, 60)
     orders.split()
     written(orders, 60)
@@ -87,39 +78,37 @@ def test_a_group_behind_the_head_is_told_and_may_go_on_there(orders: Shop) -> No
         for _ in range(90):
             next(reader)
         cut = reader.position()
-    with team(orders) as readers:
-        for name in "ab":
-            readers.join(name)
-            readers.members[name].rebalance()
-        orders.stream.truncate(cut)
-        orders.catalog.refresh()
-        orders.accelerator.refresh()
-        with pytest.raises(PositionTruncated) as told:
-            readers.read(orders.count)
-        assert told.value.head == dict(cut)
-        readers.given.clear()
-        skipped = readers.members["a"].skip_to_head()
-        assert all(offset >= cut.get(each, 0) for each, offset in skipped.items())
-        readers.members["b"].rebalance()
-        readers.read(30)
-        rest = by_key(readers.events)
-        assert rest == {key: payloads[len(payloads) - len(rest[key]) :] for key, payloads in orders.written.items()}
-        check_shares(readers)
+    for name in "ab":
+        readers.join(name)
+        readers.members[name].rebalance()
+    orders.stream.truncate(cut)
+    orders.catalog.refresh()
+    orders.accelerator.refresh()
+    with pytest.raises(PositionTruncated) as told:
+        readers.read(orders.count)
+    assert told.value.head == dict(cut)
+    readers.given.clear()
+    skipped = readers.members["a"].skip_to_head()
+    assert all(offset >= cut.get(each, 0) for each, offset in skipped.items())
+    readers.members["b"].rebalance()
+    readers.read(30)
+    rest = by_key(readers.events)
+    assert rest == {key: payloads[len(payloads) - len(rest[key]) :] for key, payloads in orders.written.items()}
+    check_shares(readers)
 
 
-def test_until_it_is_asked_for_an_event_a_reader_is_in_no_group(orders: Shop) -> None:
-    with team(orders) as readers:
-        member = readers.join("a")
-        member.leave()
-        assert readers.group.state().readers == ()
-        assert readers.ask("a") == 0
-        assert [each.name for each in readers.group.state().readers] == ["a"]
-        member.close()
-        member.close()
-        member.rebalance()
-        assert readers.group.state().readers == ()
-        with pytest.raises(Closed):
-            next(member)
+def test_until_it_is_asked_for_an_event_a_reader_is_in_no_group(readers: Team) -> None:
+    member = readers.join("a")
+    member.leave()
+    assert readers.group.state().readers == ()
+    assert readers.ask("a") == 0
+    assert [each.name for each in readers.group.state().readers] == ["a"]
+    member.close()
+    member.close()
+    member.rebalance()
+    assert readers.group.state().readers == ()
+    with pytest.raises(Closed):
+        next(member)
 
 
 @pytest.mark.parametrize("seconds", [0, -1, 3601, float("nan")])

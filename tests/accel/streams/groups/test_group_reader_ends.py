@@ -2,82 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from loaders.store import MemoryStore
-from tests.accel.streams.groups.team import NEVER_SECONDS, team, written
-from tests.accel.streams.reader.streams import Shop, by_key, shop
+from tests.accel.streams.groups.team import NEVER_SECONDS, Team, written
+from tests.accel.streams.reader.streams import Shop, by_key
 
 
-@pytest.fixture
-def orders() -> Iterator[Shop]:
-    with shop(MemoryStore(), segments=3) as opened:
-        yield opened
-
-
-def test_who_does_not_follow_ends_when_all_is_read_by_all(orders: Shop) -> None:
+def test_who_does_not_follow_ends_when_all_is_read_by_all(orders: Shop, readers: Team) -> None:
     for _ in range(3):
         written(orders, 60)
         orders.split()
     written(orders, 60)
-    with team(orders) as readers:
-        for name in "abc":
-            readers.join(name, follow=False)
-        readers.until(lambda: all(each.is_finished for each in readers.members.values()))
-        assert by_key(readers.events) == orders.written
-        assert all(readers.own(name) for name in "abc")
-        state = readers.group.state()
-        assert state.readers == ()
-        assert orders.stream.cuts.is_valid(state.position())
-        assert all(next(each, None) is None for each in readers.members.values())
+    for name in "abc":
+        readers.join(name, follow=False)
+    readers.until(lambda: all(each.is_finished for each in readers.members.values()))
+    assert by_key(readers.events) == orders.written
+    assert all(readers.own(name) for name in "abc")
+    state = readers.group.state()
+    assert state.readers == ()
+    assert orders.stream.cuts.is_valid(state.position())
+    assert all(next(each, None) is None for each in readers.members.values())
 
 
-def test_who_has_nothing_waits_for_those_who_are_behind_and_shares_what_follows() -> None:
-    with shop(MemoryStore(), segments=1) as orders, team(orders) as readers:
-        written(orders, 60)
-        orders.split()
-        written(orders, 60)
-        readers.join("a", follow=False)
-        readers.read(1)
-        readers.members["a"].rebalance()
-        readers.join("b", follow=False)
-        for _ in range(10):
-            assert not readers.ask("b")
-        assert not readers.members["b"].is_finished
-        readers.until(lambda: all(each.is_finished for each in readers.members.values()))
-        assert by_key(readers.events) == orders.written
-        assert readers.own("b")
-
-
-def test_of_one_that_died_behind_the_others_read_on_once_it_is_declared_offline(orders: Shop) -> None:
+@pytest.mark.parametrize("segments", [1])
+def test_who_has_nothing_waits_for_those_who_are_behind_and_shares_what_follows(orders: Shop, readers: Team) -> None:
     written(orders, 60)
-    with team(orders) as readers:
-        readers.join("a", follow=False, every_seconds=NEVER_SECONDS)
-        assert len(readers.members["a"].position()) == 0
-        readers.ask("a")
-        readers.die("a")
-        readers.given.clear()
-        readers.join("b", follow=False)
-        for _ in range(10):
-            readers.ask("b")
-        assert not readers.members["b"].is_finished
-        readers.group.reader_offline("a")
-        readers.until(lambda: readers.members["b"].is_finished)
-        assert by_key(readers.events) == orders.written
+    orders.split()
+    written(orders, 60)
+    readers.join("a", follow=False)
+    readers.read(1)
+    readers.members["a"].rebalance()
+    readers.join("b", follow=False)
+    for _ in range(10):
+        assert not readers.ask("b")
+    assert not readers.members["b"].is_finished
+    readers.until(lambda: all(each.is_finished for each in readers.members.values()))
+    assert by_key(readers.events) == orders.written
+    assert readers.own("b")
 
 
-def test_all_who_follow_end_when_the_stream_is_sealed_and_read(orders: Shop) -> None:
-    with team(orders) as readers:
-        for name in "abcd":
-            readers.join(name)
-        written(orders, 60)
-        readers.read(30)
-        orders.split()
-        written(orders, 60)
-        orders.stream.seal()
-        orders.catalog.refresh()
-        readers.until(lambda: all(each.is_finished for each in readers.members.values()))
-        assert by_key(readers.events) == orders.written
-        assert all(next(each, None) is None for each in readers.members.values())
+def test_of_one_that_died_behind_the_others_read_on_once_it_is_declared_offline(orders: Shop, readers: Team) -> None:
+    written(orders, 60)
+    readers.join("a", follow=False, every_seconds=NEVER_SECONDS)
+    assert len(readers.members["a"].position()) == 0
+    readers.ask("a")
+    readers.die("a")
+    readers.given.clear()
+    readers.join("b", follow=False)
+    for _ in range(10):
+        readers.ask("b")
+    assert not readers.members["b"].is_finished
+    readers.group.reader_offline("a")
+    readers.until(lambda: readers.members["b"].is_finished)
+    assert by_key(readers.events) == orders.written
+
+
+def test_all_who_follow_end_when_the_stream_is_sealed_and_read(orders: Shop, readers: Team) -> None:
+    for name in "abcd":
+        readers.join(name)
+    written(orders, 60)
+    readers.read(30)
+    orders.split()
+    written(orders, 60)
+    orders.stream.seal()
+    orders.catalog.refresh()
+    readers.until(lambda: all(each.is_finished for each in readers.members.values()))
+    assert by_key(readers.events) == orders.written
+    assert all(next(each, None) is None for each in readers.members.values())

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from accel.streams.groups import ReaderGroup
 from accel.streams.rules.group_state import REPORT_SECONDS, REPORT_SLACK_SECONDS, Lease
 from accel.streams.segment_source import cut_at
-from loaders.store import MemoryStore
 from tests.accel.history.store.bench import Bench
-from tests.accel.streams.groups.team import NEVER_SECONDS, team, written
-from tests.accel.streams.reader.streams import Shop, shop
+from tests.accel.streams.groups.team import NEVER_SECONDS, Team, written
+from tests.accel.streams.reader.streams import Shop
 
 LEASE = Lease(7, 0, 30_000)
 YEAR_MS = 365 * 86_400_000
@@ -24,12 +21,6 @@ def bench() -> Bench:
     made = Bench(now_ms=2 * YEAR_MS)
     made.create(2)
     return made
-
-
-@pytest.fixture
-def orders() -> Iterator[Shop]:
-    with shop(MemoryStore(), segments=2) as opened:
-        yield opened
 
 
 def told(bench: Bench, name: str, lag: int | None, lease: Lease = LEASE, *, renews: bool = True) -> ReaderGroup:
@@ -70,18 +61,17 @@ def test_the_lag_is_unknown_while_segments_belong_to_a_reader_that_is_silent(ben
     assert group.lag() == 3
 
 
-def test_a_member_that_does_not_know_its_lag_reports_none(orders: Shop) -> None:
+def test_a_member_that_does_not_know_its_lag_reports_none(orders: Shop, readers: Team) -> None:
     written(orders, 20)
-    with team(orders) as readers:
-        member = readers.join("a", every_seconds=NEVER_SECONDS)
-        member.rebalance()
-        member.rebalance()
-        assert (member.reported_lag_seconds(), readers.group.lag()) == (None, None)
-        state = readers.group.state()
-        assert ([each.lag for each in state.readers], len(state.owned("a"))) == ([None], 2)
-        assert sum(readers.ask("a") for _ in range(40)) == 20
-        member.rebalance()
-        assert (member.reported_lag_seconds(), readers.group.lag()) == (0.0, 0)
+    member = readers.join("a", every_seconds=NEVER_SECONDS)
+    member.rebalance()
+    member.rebalance()
+    assert (member.reported_lag_seconds(), readers.group.lag()) == (None, None)
+    state = readers.group.state()
+    assert ([each.lag for each in state.readers], len(state.owned("a"))) == ([None], 2)
+    assert sum(readers.ask("a") for _ in range(40)) == 20
+    member.rebalance()
+    assert (member.reported_lag_seconds(), readers.group.lag()) == (0.0, 0)
 
 
 def test_the_lag_of_a_group_is_unknown_while_a_reader_does_not_know_that_of_its_segments(bench: Bench) -> None:
@@ -131,34 +121,32 @@ def behind(orders: Shop, group: ReaderGroup) -> int:
     return found
 
 
-def test_what_is_unread_is_known_whoever_reads(orders: Shop) -> None:
+def test_what_is_unread_is_known_whoever_reads(orders: Shop, readers: Team) -> None:
     written(orders, 30)
-    with team(orders) as readers:
-        member = readers.join("a", every_seconds=NEVER_SECONDS)
-        for _ in range(12):
-            next(member)
-        member.commit()
-        assert behind(orders, readers.group) == 18
-        readers.die("a")
-        written(orders, 5)
-        assert behind(orders, readers.group) == 23
-        readers.group.reader_offline("a")
-        assert (readers.group.lag(), behind(orders, readers.group)) == (None, 23)
-        readers.join("b")
-        readers.read(23)
-        readers.members["b"].commit()
-        assert behind(orders, readers.group) == 0
+    member = readers.join("a", every_seconds=NEVER_SECONDS)
+    for _ in range(12):
+        next(member)
+    member.commit()
+    assert behind(orders, readers.group) == 18
+    readers.die("a")
+    written(orders, 5)
+    assert behind(orders, readers.group) == 23
+    readers.group.reader_offline("a")
+    assert (readers.group.lag(), behind(orders, readers.group)) == (None, 23)
+    readers.join("b")
+    readers.read(23)
+    readers.members["b"].commit()
+    assert behind(orders, readers.group) == 0
 
 
-def test_a_tail_that_is_older_than_the_position_leaves_nothing_unread(orders: Shop) -> None:
+def test_a_tail_that_is_older_than_the_position_leaves_nothing_unread(orders: Shop, readers: Team) -> None:
     written(orders, 30)
     early = cut_at(orders.stream, orders.source(), None)
-    with team(orders) as readers:
-        readers.join("a", every_seconds=NEVER_SECONDS)
-        written(orders, 5)
-        readers.read_all()
-        readers.members["a"].commit()
-        assert readers.group.behind(early) == 0
+    readers.join("a", every_seconds=NEVER_SECONDS)
+    written(orders, 5)
+    readers.read_all()
+    readers.members["a"].commit()
+    assert readers.group.behind(early) == 0
 
 
 def test_what_was_truncated_is_not_unread(orders: Shop) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import pytest
@@ -30,12 +29,6 @@ class Hands:
 
     def components(self) -> Components:
         return replace(SYSTEM, timer=lambda: SYSTEM.timer() + self.seconds)
-
-
-@pytest.fixture
-def orders() -> Iterator[Shop]:
-    with shop(MemoryStore(), segments=2) as opened:
-        yield opened
 
 
 def pass_time(readers: Team, hands: Hands, seconds: float, name: str) -> None:
@@ -115,55 +108,54 @@ def test_who_renewed_since_it_was_looked_at_stays() -> None:
 # Readers
 
 
-def test_others_read_on_for_one_that_died_without_being_told(orders: Shop) -> None:
-    with team(orders) as readers:
-        readers.join("a")
-        hands = Hands()
-        readers.join("b", system=hands.components())
-        readers.share()
-        written(orders, 60)
-        readers.die("a")
-        pass_time(readers, hands, LEASE_SECONDS / 2, "b")
-        assert len(readers.group.state().readers) == 2
-        pass_time(readers, hands, LEASE_SECONDS, "b")
-        readers.read_all()
-        assert by_key(readers.events) == orders.written
-        assert [each.name for each in readers.group.state().readers] == ["b"]
+def test_others_read_on_for_one_that_died_without_being_told(orders: Shop, readers: Team) -> None:
+    readers.join("a")
+    hands = Hands()
+    readers.join("b", system=hands.components())
+    readers.share()
+    written(orders, 60)
+    readers.die("a")
+    pass_time(readers, hands, LEASE_SECONDS / 2, "b")
+    assert len(readers.group.state().readers) == 2
+    pass_time(readers, hands, LEASE_SECONDS, "b")
+    readers.read_all()
+    assert by_key(readers.events) == orders.written
+    assert [each.name for each in readers.group.state().readers] == ["b"]
 
 
-def test_those_who_are_asked_for_events_stay_alive_however_long(orders: Shop) -> None:
-    with team(orders) as readers:
-        hands = {name: Hands(number * 1e6) for number, name in enumerate("abc")}
+def test_those_who_are_asked_for_events_stay_alive_however_long(orders: Shop, readers: Team) -> None:
+    hands = {name: Hands(number * 1e6) for number, name in enumerate("abc")}
+    for name, each in hands.items():
+        readers.join(name, system=each.components())
+    for _ in range(40):
         for name, each in hands.items():
-            readers.join(name, system=each.components())
-        for _ in range(40):
-            for name, each in hands.items():
-                each.seconds += 1.0
-                readers.ask(name)
-        assert [each.name for each in readers.group.state().readers] == ["a", "b", "c"]
-        written(orders, 24)
-        readers.read_all()
-        assert by_key(readers.events) == orders.written
+            each.seconds += 1.0
+            readers.ask(name)
+    assert [each.name for each in readers.group.state().readers] == ["a", "b", "c"]
+    written(orders, 24)
+    readers.read_all()
+    assert by_key(readers.events) == orders.written
 
 
 @pytest.mark.parametrize("auto_commit", [True, False])
-def test_one_that_was_paused_finds_out_before_its_position_is_stored(orders: Shop, auto_commit: bool) -> None:
+def test_one_that_was_paused_finds_out_before_its_position_is_stored(
+    orders: Shop, readers: Team, auto_commit: bool
+) -> None:
     one_batch(orders, *(b"0:%d" % number for number in range(6)))
-    with team(orders) as readers:
-        paused = readers.join("a", every_seconds=2.0, auto_commit=auto_commit)
-        given = [next(paused) for _ in range(3)]
-        hands = Hands()
-        readers.join("b", system=hands.components())
-        pass_time(readers, hands, 2 * LEASE_SECONDS, "b")
-        while len(readers.own("b")) < 6:
-            readers.ask("b")
-        assert set(given) <= set(readers.own("b"))
-        told = readers.group.position()
-        with pytest.raises(IllegalState, match="silent for longer than its lease"):
-            paused.commit()
-        assert readers.group.position() == told
-        assert readers.ask("a") == 0
-        assert [each.name for each in readers.group.state().readers] == ["a", "b"]
+    paused = readers.join("a", every_seconds=2.0, auto_commit=auto_commit)
+    given = [next(paused) for _ in range(3)]
+    hands = Hands()
+    readers.join("b", system=hands.components())
+    pass_time(readers, hands, 2 * LEASE_SECONDS, "b")
+    while len(readers.own("b")) < 6:
+        readers.ask("b")
+    assert set(given) <= set(readers.own("b"))
+    told = readers.group.position()
+    with pytest.raises(IllegalState, match="silent for longer than its lease"):
+        paused.commit()
+    assert readers.group.position() == told
+    assert readers.ask("a") == 0
+    assert [each.name for each in readers.group.state().readers] == ["a", "b"]
 
 
 def test_an_idle_reader_renews_a_few_times_in_its_lease_and_writes_nothing_else() -> None:

@@ -2,40 +2,37 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Iterator
 from functools import partial
 from random import Random
 
 import pytest
 
 import accel
-from accel import AsyncGroupReader
 from accel.errors import IllegalState, ReaderReplaced
 from accel.streams import group_readers
 from accel.streams.group_readers import GroupReaderCounts, GroupReaderStats
 from accel.streams.rules.group_state import REPLACED_MAX, GroupState, Lease
-from accel.system import SYSTEM
 from loaders.errors import StoreUnavailable
 from loaders.store import MemoryStore
 from tests.accel.streams.groups.states import group, named
-from tests.accel.streams.groups.team import NEVER_SECONDS, one_batch, team, written
-from tests.accel.streams.groups.test_group_reader_failures import IS_CARRIED_OUT, WORKS, Shaky, shaky
+from tests.accel.streams.groups.team import (
+    IS_CARRIED_OUT,
+    NEVER_SECONDS,
+    WORKS,
+    Team,
+    for_threads_and_tasks,
+    one_batch,
+    written,
+)
 from tests.accel.streams.groups.test_leases import LEASE_SECONDS, Hands, pass_time
-from tests.accel.streams.reader.streams import QUICK, Shop, shop
+from tests.accel.streams.reader.streams import Shop
 from tests.examples import examples
 
 FAILS_AFTER = (IS_CARRIED_OUT + WORKS) / 2
 """Luck with which a call is carried out, and fails."""
-
-
-@pytest.fixture
-def orders() -> Iterator[Shop]:
-    with shop(MemoryStore(), segments=2) as opened:
-        yield opened
 
 
 # The state
@@ -98,136 +95,109 @@ def test_the_state_knows_so_many_older_ones_at_most_and_how_many_within_a_lease(
 # Readers
 
 
-def test_the_older_one_raises_for_good_and_its_commits_change_nothing(orders: Shop) -> None:
+@for_threads_and_tasks
+def test_the_older_one_raises_for_good_and_its_commits_change_nothing(orders: Shop, readers: Team) -> None:
     one_batch(orders, *(b"0:%d" % number for number in range(4)))
-    with team(orders) as readers:
-        counts = GroupReaderCounts()
-        first, second = (readers.join("a", every_seconds=NEVER_SECONDS, counts=counts) for _ in range(2))
-        readers.gone.append(first)
-        given = [next(first) for _ in range(3)]
-        assert next(second).payload == given[0].payload
-        second.commit()
-        told = readers.group.state()
-        for again in (first.commit, first.commit, first.rebalance, lambda: next(first), first.next_batch):
-            with pytest.raises(ReaderReplaced, match="another 'a' that joined later"):
-                again()
-        with pytest.raises(ReaderReplaced):
-            first.skip_to_head()
-        first.leave()
-        first.close()
-        assert readers.group.state() == told
-        assert [next(second).payload for _ in range(3)] == [b"0:1", b"0:2", b"0:3"]
-        stats = counts.stats()
-        assert (stats.readers, stats.replacing, stats.replaced) == (1, 1, 1)
-        assert stats.lag_seconds is not None
+    counts = GroupReaderCounts()
+    first, second = (readers.join("a", every_seconds=NEVER_SECONDS, counts=counts) for _ in range(2))
+    readers.gone.append(first)
+    given = [next(first) for _ in range(3)]
+    assert next(second).payload == given[0].payload
+    second.commit()
+    told = readers.group.state()
+    for again in (first.commit, first.commit, first.rebalance, lambda: next(first), first.next_batch):
+        with pytest.raises(ReaderReplaced, match="another 'a' that joined later"):
+            again()
+    with pytest.raises(ReaderReplaced):
+        first.skip_to_head()
+    first.leave()
+    first.close()
+    assert readers.group.state() == told
+    assert [next(second).payload for _ in range(3)] == [b"0:1", b"0:2", b"0:3"]
+    stats = counts.stats()
+    assert (stats.readers, stats.replacing, stats.replaced) == (1, 1, 1)
+    assert stats.lag_seconds is not None
 
 
-def test_the_older_one_raises_for_good_with_tasks_too(orders: Shop) -> None:
-    one_batch(orders, *(b"0:%d" % number for number in range(4)))
-
-    async def work() -> None:
-        with team(orders) as readers:
-            first, second = (
-                AsyncGroupReader(
-                    orders.stream, orders.source(), readers.group, "a", settings=QUICK, rebalance_seconds=NEVER_SECONDS
-                )
-                for _ in range(2)
-            )
-            given = [await anext(first) for _ in range(3)]
-            assert (await anext(second)).payload == given[0].payload
-            await second.commit()
-            told = readers.group.state()
-            for again in (first.commit, first.rebalance, first.next_event, first.next_batch, first.skip_to_head):
-                with pytest.raises(ReaderReplaced, match="another 'a' that joined later"):
-                    await again()
-            await first.close()
-            assert readers.group.state() == told
-            assert [(await anext(second)).payload for _ in range(3)] == [b"0:1", b"0:2", b"0:3"]
-            await second.close()
-
-    asyncio.run(work())
-
-
-def test_who_was_removed_and_finds_another_one_in_its_place_does_not_come_back(orders: Shop) -> None:
+def test_who_was_removed_and_finds_another_one_in_its_place_does_not_come_back(orders: Shop, readers: Team) -> None:
     written(orders, 30)
-    with team(orders) as readers:
-        paused = readers.join("a", every_seconds=2.0)
-        readers.ask("a")
-        readers.die("a")
-        hands = Hands()
-        readers.join("b", system=hands.components())
-        pass_time(readers, hands, 2 * LEASE_SECONDS, "b")
-        assert [each.name for each in readers.group.state().readers] == ["b"]
-        with pytest.raises(IllegalState, match="silent for longer than its lease"):
-            paused.rebalance()
-        readers.join("a")
-        readers.share()
-        for _ in range(2):
-            with pytest.raises(ReaderReplaced):
-                paused.next_batch(0)
-        assert {each.name for each in readers.group.state().readers} == {"a", "b"}
-        written(orders, 30)
-        readers.read_all()
+    paused = readers.join("a", every_seconds=2.0)
+    readers.ask("a")
+    readers.die("a")
+    hands = Hands()
+    readers.join("b", system=hands.components())
+    pass_time(readers, hands, 2 * LEASE_SECONDS, "b")
+    assert [each.name for each in readers.group.state().readers] == ["b"]
+    with pytest.raises(IllegalState, match="silent for longer than its lease"):
+        paused.rebalance()
+    readers.join("a")
+    readers.share()
+    for _ in range(2):
+        with pytest.raises(ReaderReplaced):
+            paused.next_batch(0)
+    assert {each.name for each in readers.group.state().readers} == {"a", "b"}
+    written(orders, 30)
+    readers.read_all()
 
 
-def test_a_join_whose_reply_was_lost_is_repeated_and_replaces_nobody() -> None:
-    with shop(MemoryStore(), segments=2) as orders, team(orders, Shaky.open(orders.stream, "team")) as readers:
-        odds, counts = shaky(readers), GroupReaderCounts()
-        odds.odds = iter([FAILS_AFTER, *[WORKS] * 1_000])
-        member = readers.join("a", counts=counts)
-        with pytest.raises(StoreUnavailable):
-            member.rebalance()
+def test_a_join_whose_reply_was_lost_is_repeated_and_replaces_nobody(readers: Team) -> None:
+    odds, counts = readers.group, GroupReaderCounts()
+    odds.odds = iter([FAILS_AFTER, *[WORKS] * 1_000])
+    member = readers.join("a", counts=counts)
+    with pytest.raises(StoreUnavailable):
         member.rebalance()
-        assert readers.group.state().readers[0].replaced == ()
-        assert counts.stats().replacing == 0
+    member.rebalance()
+    assert readers.group.state().readers[0].replaced == ()
+    assert counts.stats().replacing == 0
 
 
 @pytest.mark.parametrize("seed", range(examples(10)))
-def test_of_readers_of_one_name_one_remains_whatever_becomes_of_their_calls(seed: int) -> None:
+@pytest.mark.parametrize("segments", [3])
+def test_of_readers_of_one_name_one_remains_whatever_becomes_of_their_calls(
+    orders: Shop, readers: Team, seed: int
+) -> None:
     random = Random(seed)
-    with shop(MemoryStore(), segments=3) as orders, team(orders, Shaky.open(orders.stream, "team")) as readers:
-        odds = shaky(readers)
-        written(orders, 60)
-        odds.odds = iter(random.random, None)
-        members = [readers.join("a") for _ in range(4)]
-        readers.gone += members[:-1]
-        ended: Counter[int] = Counter()
-        for _ in range(200):
-            number = random.randrange(4)
-            try:
-                readers.keep(str(number), members[number].next_batch(0.001))
-                assert not ended[number], "who was replaced gives nothing any more"
-            except ReaderReplaced:
-                ended[number] += 1
-            except StoreUnavailable:
-                pass
-        odds.odds = itertools.repeat(WORKS)
-        for number, member in enumerate(members):
-            try:
-                member.rebalance()
-            except ReaderReplaced:
-                ended[number] += 1
-        [left] = set(range(4)) - ended.keys()
-        for _ in range(2_000):
-            readers.keep(str(left), members[left].next_batch(0.001))
-            if {event.payload for event in readers.events} == {one for each in orders.written.values() for one in each}:
-                break
-        else:
-            raise AssertionError(readers.describe())
+    odds = readers.group
+    written(orders, 60)
+    odds.odds = iter(random.random, None)
+    members = [readers.join("a") for _ in range(4)]
+    readers.gone += members[:-1]
+    ended: Counter[int] = Counter()
+    for _ in range(200):
+        number = random.randrange(4)
+        try:
+            readers.keep(str(number), members[number].next_batch(0.001))
+            assert not ended[number], "who was replaced gives nothing any more"
+        except ReaderReplaced:
+            ended[number] += 1
+        except StoreUnavailable:
+            pass
+    odds.odds = itertools.repeat(WORKS)
+    for number, member in enumerate(members):
+        try:
+            member.rebalance()
+        except ReaderReplaced:
+            ended[number] += 1
+    [left] = set(range(4)) - ended.keys()
+    for _ in range(2_000):
+        readers.keep(str(left), members[left].next_batch(0.001))
+        if {event.payload for event in readers.events} == {one for each in orders.written.values() for one in each}:
+            break
+    else:
+        raise AssertionError(readers.describe())
 
 
 def test_many_replacements_within_a_lease_are_logged_with_both_hosts(
-    orders: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    readers: Team, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, group_readers.__name__)
-    with team(orders) as readers:
-        for number in range(5):
-            monkeypatch.setattr(group_readers, "gethostname", partial("pod-{}".format, number % 2))
-            readers.gone.append(readers.join("a"))
-            readers.ask("a")
-            assert bool(caplog.records) is (number > 3)
-        assert "one reader named 'a', found 4 that replaced one another" in caplog.text
-        assert "on hosts pod-1 and pod-0" in caplog.text
+    for number in range(5):
+        monkeypatch.setattr(group_readers, "gethostname", partial("pod-{}".format, number % 2))
+        readers.gone.append(readers.join("a"))
+        readers.ask("a")
+        assert bool(caplog.records) is (number > 3)
+    assert "one reader named 'a', found 4 that replaced one another" in caplog.text
+    assert "on hosts pod-1 and pod-0" in caplog.text
 
 
 def test_a_connection_counts_replacements_of_its_readers() -> None:
@@ -242,7 +212,3 @@ def test_a_connection_counts_replacements_of_its_readers() -> None:
             one.rebalance()
         stats = streams.group_stats()
         assert (stats.readers, stats.replacing, stats.replaced) == (1, 1, 1)
-
-
-def shifted(seconds: float) -> float:
-    return SYSTEM.clock() + seconds

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from functools import cache
 
 import numpy as np
@@ -11,64 +10,46 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accel.errors import IllegalState, InvalidArgument, NotInHistory
+from accel.errors import IllegalState
 from accel.history.store import Stream
 from accel.streams.rules.events import EventBatch
 from accel.streams.rules.reader_core import AskEnd, Fill, SegmentEnd, SegmentEvents
 from accel.streams.segment_source import cut_at
-from loaders.store import MemoryStore
 from tests.accel.history.store.bench import Bench
-from tests.accel.streams.groups.team import NEVER_SECONDS, one_batch, team, written
-from tests.accel.streams.reader.streams import Shop, by_key, shop
+from tests.accel.streams.groups.team import NEVER_SECONDS, Team, one_batch, written
+from tests.accel.streams.reader.streams import Shop, by_key
 from tests.examples import examples
 
 
-@pytest.fixture
-def orders() -> Iterator[Shop]:
-    with shop(MemoryStore(), segments=2) as opened:
-        yield opened
-
-
-def test_a_group_without_readers_goes_back_and_forth(orders: Shop) -> None:
+def test_a_group_without_readers_goes_back_and_forth(orders: Shop, readers: Team) -> None:
     written(orders, 24)
-    with team(orders) as readers:
-        assert by_key(readers.join("a", follow=False)) == orders.written
-        tail = readers.group.position()
-        assert readers.group.reset() == {0: 0, 1: 0}
-        assert by_key(readers.join("b", follow=False)) == orders.written
-        assert readers.group.reset() == {0: 0, 1: 0}
-        assert readers.group.reset(tail) == tail == readers.group.position()
-        assert list(readers.join("c", follow=False)) == []
-        assert readers.group.reset_to_time(orders.source(), None) == tail
+    assert by_key(readers.join("a", follow=False)) == orders.written
+    tail = readers.group.position()
+    assert readers.group.reset() == {0: 0, 1: 0}
+    assert by_key(readers.join("b", follow=False)) == orders.written
+    assert readers.group.reset() == {0: 0, 1: 0}
+    assert readers.group.reset(tail) == tail == readers.group.position()
+    assert list(readers.join("c", follow=False)) == []
+    assert readers.group.reset_to_time(orders.source(), None) == tail
 
 
-def test_a_group_with_readers_is_not_reset_unless_they_are_sent_away(orders: Shop) -> None:
+def test_a_group_with_readers_is_not_reset_unless_they_are_sent_away(orders: Shop, readers: Team) -> None:
     written(orders, 24)
-    with team(orders) as readers:
-        member = readers.join("a", every_seconds=NEVER_SECONDS)
-        before = [next(member) for _ in range(5)]
-        with pytest.raises(IllegalState, match=r"without readers, or evict=True, found 1: a"):
-            readers.group.reset()
-        assert [each.name for each in readers.group.state().readers] == ["a"]
-        readers.group.reset(evict=True)
-        with pytest.raises(IllegalState, match="join again"):
-            member.commit()  # nothing of before is stored
-        assert readers.group.position() == {0: 0, 1: 0}
-        readers.read_all()
-        assert by_key(readers.events) == orders.written
-        assert set(before) <= set(readers.own("a"))
+    member = readers.join("a", every_seconds=NEVER_SECONDS)
+    before = [next(member) for _ in range(5)]
+    with pytest.raises(IllegalState, match=r"without readers, or evict=True, found 1: a"):
+        readers.group.reset()
+    assert [each.name for each in readers.group.state().readers] == ["a"]
+    readers.group.reset(evict=True)
+    with pytest.raises(IllegalState, match="join again"):
+        member.commit()  # nothing of before is stored
+    assert readers.group.position() == {0: 0, 1: 0}
+    readers.read_all()
+    assert by_key(readers.events) == orders.written
+    assert set(before) <= set(readers.own("a"))
 
 
-@pytest.mark.parametrize("wrong", [{}, {0: 5}])
-def test_a_cut_that_nobody_can_stand_at_is_refused(orders: Shop, wrong: dict[int, int]) -> None:
-    with team(orders) as readers:
-        with pytest.raises(InvalidArgument, match="covers all keys"):
-            readers.group.reset(wrong)
-        with pytest.raises(NotInHistory):
-            readers.group.reset({7: 0})
-
-
-def test_a_group_goes_on_where_events_of_a_time_begin(orders: Shop) -> None:
+def test_a_group_goes_on_where_events_of_a_time_begin(orders: Shop, readers: Team) -> None:
     """Through a scale: those of segments that were sealed by then do not come again."""
     for _ in range(3):
         written(orders, 12)
@@ -77,18 +58,17 @@ def test_a_group_goes_on_where_events_of_a_time_begin(orders: Shop) -> None:
     with orders.reader() as reader:
         events = list(reader)
     times = sorted({event.value for event in events})
-    with team(orders) as readers:
-        for time_ms in (times[0], times[len(times) // 2], times[-1]):
-            readers.group.reset_to_time(orders.source(), time_ms)
-            name = f"reader-{time_ms}"
-            found = list(readers.join(name, follow=False))
-            assert {each for each in events if each.value >= time_ms} <= set(found)
-            assert len(found) == len(set(found))
-        readers.group.reset_to_time(orders.source(), times[-1] + 1)
-        assert list(readers.join("late", follow=False)) == []
+    for time_ms in (times[0], times[len(times) // 2], times[-1]):
+        readers.group.reset_to_time(orders.source(), time_ms)
+        name = f"reader-{time_ms}"
+        found = list(readers.join(name, follow=False))
+        assert {each for each in events if each.value >= time_ms} <= set(found)
+        assert len(found) == len(set(found))
+    readers.group.reset_to_time(orders.source(), times[-1] + 1)
+    assert list(readers.join("late", follow=False)) == []
 
 
-def test_where_that_time_was_truncated_it_goes_on_at_the_head(orders: Shop) -> None:
+def test_where_that_time_was_truncated_it_goes_on_at_the_head(orders: Shop, readers: Team) -> None:
     one_batch(orders, b"0:1", b"0:2")
     written(orders, 12)
     with orders.reader() as reader:
@@ -97,8 +77,7 @@ def test_where_that_time_was_truncated_it_goes_on_at_the_head(orders: Shop) -> N
     orders.stream.truncate(cut)
     orders.catalog.refresh()
     orders.accelerator.refresh()
-    with team(orders) as readers:
-        assert readers.group.reset_to_time(orders.source(), 0) == cut
+    assert readers.group.reset_to_time(orders.source(), 0) == cut
 
 
 class Batches:

@@ -256,13 +256,23 @@ def test_a_drained_sealed_segment_is_let_go_at_once_though_others_have_older_eve
 
 
 def test_what_failed_is_asked_again_and_nothing_is_lost() -> None:
+    """Also of successors, which are filled ahead while their predecessor is read."""
     story = Story(2)
     story.append(range(KEYS))
+    story.split(story.active[0])
+    story.append(range(KEYS))
     core = reader(story, story.beginning(), fill_bytes=10_000, buffer_bytes_max=100_000)
-    for step in core.next_steps():
-        core.note_failure(step)
-    assert core.buffered_bytes == 0
+    failed: set[int] = set()
+    while steps := core.next_steps():
+        for step in steps:
+            if step.segment_id in failed:
+                story.answer(core, step)
+            else:
+                failed.add(step.segment_id)
+                core.note_failure(step)
+    assert failed == {*story.segments}
     assert told(run(story, core, Random(1))) == story.told
+    assert core.buffered_bytes == 0
 
 
 def test_a_sealed_segment_whose_end_is_not_to_be_seen_yet_is_not_done() -> None:

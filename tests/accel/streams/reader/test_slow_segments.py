@@ -2,48 +2,43 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from threading import Event as Signal
 
 import pytest
 
-from accel import AsyncStreamReader, ObjectSegmentSource, StreamReader, StreamWriter
+from accel import ObjectSegmentSource, StreamReader, StreamWriter
 from accel.errors import AccelError, ObjectLost, PositionTruncated, ReaderStalled
 from accel.history.store import StreamStore
-from accel.streams.reader import ReaderStats
 from accel.streams.rules.events import Event, EventBatch
 from accel.streams.rules.reader_core import AskEnd, Fill, SegmentEnd, SegmentEvents
 from accel.system import SYSTEM
 from loaders.errors import StoreUnavailable
-from loaders.store import CountingStore, MemoryStore
+from loaders.store import CountingStore
 from loaders.store.base import Fetched
 from range_index.segment_times import NO_TOKEN
-from tests.accel.streams.reader.streams import NAME, QUICK, SCOPE, Shop, by_key, shop
+from tests.accel.streams.reader.streams import (
+    NAME,
+    QUICK,
+    SCOPE,
+    Around,
+    Kind,
+    Shop,
+    by_key,
+    drained,
+    for_threads_and_tasks,
+)
 
 TIMEOUT_SECONDS = 30.0
 
 
-@pytest.fixture
-def orders() -> Iterator[Shop]:
-    with shop(MemoryStore()) as opened:
-        yield opened
-
-
-@pytest.fixture
-def steady_orders() -> Iterator[Shop]:
-    """Flushes alone end a batch."""
-    with shop(MemoryStore(), linger_seconds=3600.0) as opened:
-        yield opened
-
-
-class OneSlow:
+class OneSlow(Around):
     """A source of which one segment is answered only once it may be, or fails."""
 
     def __init__(self, opened: Shop, segment_id: int, error: Callable[[], AccelError] | None = None) -> None:
-        self._source = opened.source()
+        super().__init__(opened.source())
         self.segment_id, self.error = segment_id, error
         self.may_answer = Signal()
 
@@ -52,10 +47,7 @@ class OneSlow:
             if self.error is not None:
                 raise self.error()
             self.may_answer.wait(TIMEOUT_SECONDS)
-        return self._source.fill(fill)
-
-    def ask_end(self, step: AskEnd) -> SegmentEnd:
-        return self._source.ask_end(step)
+        return super().fill(fill)
 
 
 @contextmanager
@@ -68,18 +60,19 @@ def answering(source: OneSlow) -> Iterator[None]:
 
 def slow_orders(orders: Shop, error: Callable[[], AccelError] | None = None) -> OneSlow:
     """Six flushes to two segments, of which the first is slow."""
-    with StreamWriter(orders.stream, orders.host) as writer:
-        for _ in range(6):
-            orders.write(writer, 24)
+    orders.fill(24, flushes=6)
     return OneSlow(orders, orders.stream.active_segments()[0].id, error)
 
 
 HASTY = replace(QUICK, history_wait_seconds=0.05, retry_seconds=0.0)
 
 
-def test_a_segment_that_hangs_in_history_is_named_after_the_wait_and_nothing_is_passed(orders: Shop) -> None:
+@for_threads_and_tasks
+def test_a_segment_that_hangs_in_history_is_named_after_the_wait_and_nothing_is_passed(
+    orders: Shop, kind: Kind
+) -> None:
     source = slow_orders(orders)
-    with answering(source), StreamReader(orders.stream, source, settings=HASTY) as reader:
+    with answering(source), orders.reader_of(kind, source, settings=HASTY) as reader:
         begun = reader.position()
         for _ in range(2):  # each call waits anew
             with pytest.raises(
@@ -88,38 +81,17 @@ def test_a_segment_that_hangs_in_history_is_named_after_the_wait_and_nothing_is_
                 next(reader)
         assert reader.position() == begun
         source.may_answer.set()
-        values = [event.value for event in drained(reader)]
+        values = [event.value for event in drained(reader, ReaderStalled)]
     assert len(values) == orders.count
     assert values == sorted(values)
     assert reader.stats().passes == {"timed out": 0, "failed": 0, "tail": 0}
     assert reader.stats().held_seconds >= 0.1
 
 
-def drained(reader: StreamReader) -> Iterator[Event]:
-    """All events, whatever the machine makes of a short wait."""
-    while not reader.is_finished:
-        with suppress(ReaderStalled):
-            if (event := reader.next_event()) is not None:
-                yield event
-
-
-def test_under_asyncio_a_segment_that_hangs_in_history_is_named_likewise(orders: Shop) -> None:
-    source = slow_orders(orders)
-
-    async def read() -> None:
-        async with AsyncStreamReader(orders.stream, source, settings=HASTY) as reader:
-            with pytest.raises(ReaderStalled, match="0@0 at 0"):
-                await anext(reader)
-            assert set(reader.position().values()) == {0}
-
-    with answering(source):
-        asyncio.run(read())
-
-
 def test_a_segment_that_hangs_is_passed_and_counted_where_the_reader_may(orders: Shop) -> None:
     source = slow_orders(orders)
     settings = replace(HASTY, passes_late_segments=True)
-    with answering(source), StreamReader(orders.stream, source, settings=settings) as reader:
+    with answering(source), orders.reader(source=source, settings=settings) as reader:
         first = next(reader)
         assert first.segment_id != source.segment_id
         assert reader.stats().passes["timed out"] == 1
@@ -129,52 +101,34 @@ def test_a_segment_that_hangs_is_passed_and_counted_where_the_reader_may(orders:
 
 def test_a_lost_segment_is_named_by_each_call_and_nothing_is_passed(orders: Shop) -> None:
     source = slow_orders(orders, lambda: ObjectLost(7, "an object", 4))
-    with StreamReader(orders.stream, source, settings=HASTY) as reader:
+    with orders.reader(source=source, settings=HASTY) as reader:
         for _ in range(3):
             with pytest.raises(ObjectLost) as caught:
                 next(reader)
             assert caught.value.__notes__ == ["while reading segment 0@0 of shop/orders"]
         assert reader.stats().passes == {"timed out": 0, "failed": 0, "tail": 0}
         source.may_answer.set()
-        values = [event.value for event in drained(reader)]
+        values = [event.value for event in drained(reader, ReaderStalled)]
     assert values == sorted(values)
     assert len(values) == orders.count
 
 
-@pytest.mark.parametrize("kind", ["threads", "asyncio"])
+@pytest.mark.usefixtures("short_pauses")
+@for_threads_and_tasks
 def test_a_lost_segment_is_passed_where_the_reader_may_and_raised_when_nothing_else_is_left(
-    orders: Shop, kind: str, monkeypatch: pytest.MonkeyPatch
+    orders: Shop, kind: Kind
 ) -> None:
-    monkeypatch.setattr("accel.streams.reader.RETRY_PAUSE_SECONDS", 0.001)
     source = slow_orders(orders, lambda: ObjectLost(7, "an object", 4))
     settings = replace(QUICK, passes_late_segments=True, retry_seconds=0.0)
     found: list[Event] = []
-
-    def read() -> ReaderStats:
-        with StreamReader(orders.stream, source, settings=settings) as reader:
-            with pytest.raises(ObjectLost, match="an object") as caught:
-                found.extend(reader)
-            assert caught.value.__notes__ == ["while reading segment 0@0 of shop/orders"]
-            assert source.segment_id not in {event.segment_id for event in found}
-            source.may_answer.set()
+    with orders.reader_of(kind, source, settings=settings) as reader:
+        with pytest.raises(ObjectLost, match="an object") as caught:
             found.extend(reader)
-            return reader.stats()
-
-    async def read_async() -> ReaderStats:
-        async def all_of(reader: AsyncStreamReader) -> None:
-            while (event := await reader.next_event()) is not None:
-                found.append(event)
-
-        async with AsyncStreamReader(orders.stream, source, settings=settings) as reader:
-            with pytest.raises(ObjectLost, match="an object") as caught:
-                await all_of(reader)
-            assert caught.value.__notes__ == ["while reading segment 0@0 of shop/orders"]
-            assert source.segment_id not in {event.segment_id for event in found}
-            source.may_answer.set()
-            await all_of(reader)
-            return reader.stats()
-
-    passes = (read() if kind == "threads" else asyncio.run(read_async())).passes
+        assert caught.value.__notes__ == ["while reading segment 0@0 of shop/orders"]
+        assert source.segment_id not in {event.segment_id for event in found}
+        source.may_answer.set()
+        found.extend(reader)
+        passes = reader.stats().passes
     assert passes["failed"] >= 1
     assert passes["timed out"] == 0
     assert by_key(found) == orders.written
@@ -183,17 +137,17 @@ def test_a_lost_segment_is_passed_where_the_reader_may_and_raised_when_nothing_e
 def test_a_truncated_position_is_raised_though_the_reader_may_pass_late_segments(orders: Shop) -> None:
     source = slow_orders(orders, lambda: PositionTruncated("shop/orders", 0, 0, {0: 3}))
     with (
-        StreamReader(orders.stream, source, settings=replace(HASTY, passes_late_segments=True)) as reader,
+        orders.reader(source=source, settings=replace(HASTY, passes_late_segments=True)) as reader,
         pytest.raises(PositionTruncated),
     ):
         list(reader)
 
 
-class Ticking:
+class Ticking(Around):
     """A timer that moves whenever somebody looks at it, and a source whose failures of one segment take a time each."""
 
     def __init__(self, opened: Shop, segment_id: int, failures_seconds: list[float]) -> None:
-        self._source = opened.source()
+        super().__init__(opened.source())
         self.now_seconds, self._segment_id, self._left = 0.0, segment_id, failures_seconds
 
     def timer(self) -> float:
@@ -204,10 +158,7 @@ class Ticking:
         if fill.segment_id == self._segment_id and self._left:
             self.now_seconds += self._left.pop(0)
             raise StoreUnavailable("get", "key", "an outage")
-        return self._source.fill(fill)
-
-    def ask_end(self, step: AskEnd) -> SegmentEnd:
-        return self._source.ask_end(step)
+        return super().fill(fill)
 
 
 REPEATING = replace(QUICK, retry_seconds=60.0)
@@ -237,11 +188,10 @@ def rest_of(reader: StreamReader, source: Ticking) -> list[Event]:
 def test_a_caller_that_pauses_does_not_use_up_the_time_for_repetitions(
     orders: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with StreamWriter(orders.stream, orders.host) as writer:
-        orders.write(writer, 24)
+    orders.fill(24)
     source = Ticking(orders, orders.stream.active_segments()[0].id, [0.0, 0.0])
     system = replace(SYSTEM, timer=source.timer)
-    with StreamReader(orders.stream, source, settings=REPEATING, system=system) as reader:
+    with orders.reader(source=source, settings=REPEATING, system=system) as reader:
         until_failed(reader, caplog)
         source.now_seconds += 100.0  # it does something else
         assert by_key(rest_of(reader, source)) == orders.written
@@ -250,12 +200,11 @@ def test_a_caller_that_pauses_does_not_use_up_the_time_for_repetitions(
 def test_a_segment_that_was_given_up_while_it_failed_begins_with_new_failures(
     orders: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with StreamWriter(orders.stream, orders.host) as writer:
-        orders.write(writer, 24)
+    orders.fill(24)
     first = orders.stream.active_segments()[0].id
     source = Ticking(orders, first, [0.0, 70.0])
     system = replace(SYSTEM, timer=source.timer)
-    with StreamReader(orders.stream, source, settings=REPEATING, system=system) as reader:
+    with orders.reader(source=source, settings=REPEATING, system=system) as reader:
         until_failed(reader, caplog)
         orders.stream.truncate({**orders.stream.head(), first: 3})
         reader.skip_to_head()
@@ -270,9 +219,7 @@ def test_a_segment_that_was_given_up_while_it_failed_begins_with_new_failures(
 def test_an_end_is_reached_though_there_is_a_newer_image_at_each_look(orders: Shop) -> None:
     """As on a slow store: by the time that the history has answered, another segment has got events."""
     clock = [0.0]
-    source = ObjectSegmentSource(
-        orders.stream, orders.accelerator, orders.store, system=replace(SYSTEM, timer=lambda: clock[0])
-    )
+    source = orders.source(system=replace(SYSTEM, timer=lambda: clock[0]))
     segment_id = orders.stream.active_segments()[0].id
     ends = []
     with StreamWriter(orders.stream, orders.host) as writer:
@@ -344,27 +291,29 @@ def test_a_peer_of_an_empty_segment_gets_the_first_token(steady_orders: Shop) ->
     assert steady_orders.source().read(segment_id, 0, 1).token == 0
 
 
-def test_a_peer_gets_no_token_where_the_time_index_cannot_be_read(steady_orders: Shop) -> None:
+def test_a_time_index_that_is_damaged_costs_a_warning_and_the_token_of_a_peer_and_no_event(
+    steady_orders: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
     segment_id = steady_orders.stream.active_segments()[0].id
-    with StreamWriter(steady_orders.stream, steady_orders.host) as writer:
-        for _ in range(4):
-            steady_orders.write(writer, 24)
+    steady_orders.fill(24, flushes=4)
     for info in list(steady_orders.store.list("accel/time/")):
         steady_orders.store.put(info.key, b"\xff" * info.size_bytes)
     steady_orders.accelerator.refresh()
     found = steady_orders.source().read(segment_id, 3, 1 << 20)
     assert found.data
     assert found.token == NO_TOKEN
+    with steady_orders.reader() as reader:
+        assert by_key(reader) == steady_orders.written
+    assert "time index" in caplog.text
 
 
 # Lag
 
 
 def test_lag_is_zero_once_all_was_returned_however_long_ago(orders: Shop) -> None:
-    with StreamWriter(orders.stream, orders.host) as writer:
-        orders.write(writer, 24)
+    orders.fill(24)
     system = replace(SYSTEM, clock=lambda: SYSTEM.clock() + 8 * 3600)
-    with StreamReader(orders.stream, orders.source(), settings=QUICK, system=system) as reader:
+    with orders.reader(system=system) as reader:
         assert (reader.lag(), set(reader.lags().values())) == (None, {None})  # nothing was looked at yet
         first = next(reader)
         assert reader.lag(first.segment_id) == pytest.approx(8 * 3600, abs=60)  # of the next one
@@ -380,7 +329,7 @@ def test_the_rest_of_a_batch_counts_as_not_returned(orders: Shop) -> None:
         writer.write_many([(b"%d:0" % number, "one key") for number in range(4)])
         orders.flush(writer)
     system = replace(SYSTEM, clock=lambda: SYSTEM.clock() + 3600)
-    with StreamReader(orders.stream, orders.source(), settings=QUICK, system=system) as reader:
+    with orders.reader(system=system) as reader:
         for left in (3, 2, 1):
             event = next(reader)
             assert reader.lag(event.segment_id) == pytest.approx(3600, abs=60), left

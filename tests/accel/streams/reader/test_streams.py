@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from random import Random
 from unittest import mock
 
 import pytest
@@ -23,32 +21,27 @@ from accel.streams.reader import Order
 from accel.streams.rules.reader_core import AskEnd, Fill, SegmentEnd, SegmentEvents
 from accel.streams.rules.settings import ReaderSettings
 from accel.streams.segment_source import ObjectSegmentSource
-from accel.system import SYSTEM, Components
+from accel.system import SYSTEM
 from loaders.errors import StoreUnavailable
 from loaders.shared_loads import SharedChunks
-from loaders.store import CountingStore, Fetched, MemoryStore, ObjectStore
+from loaders.store import CountingStore, MemoryStore, ObjectStore
 from range_index.segment_times import NO_TOKEN
-from tests.accel.streams.reader.streams import KEYS, NAME, QUICK, SCOPE, Shop, by_key, shop
+from tests.accel.streams.reader.streams import (
+    KEYS,
+    NAME,
+    QUICK,
+    SCOPE,
+    Around,
+    Kind,
+    Shop,
+    by_key,
+    drained,
+    for_threads_and_tasks,
+    shop,
+)
 from tests.servers.stores import ON_S3, store_on_s3
 
 TIMEOUT_SECONDS = 60.0
-
-
-@pytest.fixture
-def orders() -> Iterator[Shop]:
-    with shop(MemoryStore()) as opened:
-        yield opened
-
-
-@pytest.fixture
-def steady_orders() -> Iterator[Shop]:
-    """Without threads of the host, and without lingering.
-
-    A flush has moved what is to be moved when it returns, and no write between two flushes makes an object because the
-    machine was slow.
-    """
-    with shop(MemoryStore(), system=replace(SYSTEM, wait=None), linger_seconds=3600.0) as opened:
-        yield opened
 
 
 def read_on(reader: StreamReader, count: int) -> list[Event]:
@@ -176,10 +169,8 @@ def test_an_answer_tells_for_which_image_it_is_complete(orders: Shop) -> None:
 
 
 def test_values_are_those_of_the_time_index_where_it_has_moved(steady_orders: Shop) -> None:
-    with StreamWriter(steady_orders.stream, steady_orders.host) as writer:
-        for _ in range(6):
-            steady_orders.write(writer, 24)
-        steady_orders.split()
+    steady_orders.fill(24, flushes=6)
+    steady_orders.split()
     moved = [info.key for info in steady_orders.store.list("accel/time/")]
     assert moved
     with steady_orders.reader() as reader:
@@ -190,35 +181,11 @@ def test_values_are_those_of_the_time_index_where_it_has_moved(steady_orders: Sh
         assert sorted((event.segment_id, event.offset, event.value) for event in reader) == sorted(by_index)
 
 
-def test_a_time_index_that_is_damaged_costs_a_warning_and_no_event(
-    steady_orders: Shop, caplog: pytest.LogCaptureFixture
-) -> None:
-    with StreamWriter(steady_orders.stream, steady_orders.host) as writer:
-        for _ in range(6):
-            steady_orders.write(writer, 24)
-        steady_orders.split()
-    for info in list(steady_orders.store.list("accel/time/")):
-        steady_orders.store.put(info.key, b"\xff" * info.size_bytes)
-    with steady_orders.reader() as reader:
-        assert by_key(reader) == steady_orders.written
-    segments = [
-        steady_orders.source().read(segment_id, 0, 1 << 20) for segment_id in sorted(steady_orders.stream.head())
-    ]
-    assert all(segment.data for segment in segments)
-    assert "time index" in caplog.text
-
-
 def test_asyncio_gives_what_threads_give(orders: Shop) -> None:
     busy_life(orders)
-
-    async def read() -> tuple[list[Event], Mapping[int, int]]:
-        async with AsyncStreamReader(orders.stream, orders.source(), settings=QUICK) as reader:
-            return [event async for event in reader], reader.position()
-
-    events, position = asyncio.run(read())
-    with orders.reader() as reader:
-        assert by_key(events) == by_key(reader) == orders.written
-        assert position == reader.position()
+    with orders.reader_of(AsyncStreamReader) as awaited, orders.reader() as reader:
+        assert by_key(awaited) == by_key(reader) == orders.written
+        assert awaited.position() == reader.position()
 
 
 def test_an_async_reader_that_waits_is_woken_and_may_be_cancelled(orders: Shop) -> None:
@@ -259,17 +226,17 @@ def test_a_reader_between_cuts_gives_what_lies_between(orders: Shop) -> None:
         start = reader.position()
         between = [next(reader) for _ in range(120)]
         end = reader.position()
-    with StreamReader(orders.stream, orders.source(), from_cut=start, to_cut=end, settings=QUICK) as reader:
+    with orders.reader(start, to_cut=end) as reader:
         assert by_key(reader) == by_key(between)
         assert reader.position() == end
     assert len(before) == 50
     with pytest.raises(InvalidArgument):
-        StreamReader(orders.stream, orders.source(), from_cut=end, to_cut=start)
+        orders.reader(end, to_cut=start)
 
 
 def test_a_reader_by_segment_gives_every_event_too(orders: Shop) -> None:
     busy_life(orders)
-    with StreamReader(orders.stream, orders.source(), order=Order.SEGMENT, settings=QUICK) as reader:
+    with orders.reader(order=Order.SEGMENT) as reader:
         assert by_key(reader) == orders.written
 
 
@@ -287,8 +254,7 @@ def test_a_batch_is_what_is_left_of_it(orders: Shop) -> None:
 
 
 def test_a_sealed_stream_comes_to_an_end_though_it_is_followed(orders: Shop) -> None:
-    with StreamWriter(orders.stream, orders.host) as writer:
-        orders.write(writer, 24)
+    orders.fill(24)
     with orders.reader(follow=True) as reader:
         read_on(reader, 24)
         orders.stream.seal()
@@ -298,9 +264,7 @@ def test_a_sealed_stream_comes_to_an_end_though_it_is_followed(orders: Shop) -> 
 
 
 def test_a_peer_reads_bytes_with_their_values_and_goes_on_with_a_token(steady_orders: Shop) -> None:
-    with StreamWriter(steady_orders.stream, steady_orders.host) as writer:
-        for _ in range(6):
-            steady_orders.write(writer, 24)
+    steady_orders.fill(24, flushes=6)
     segment_id = steady_orders.stream.active_segments()[0].id
     with steady_orders.reader() as reader:
         events = [event for event in reader if event.segment_id == segment_id]
@@ -364,25 +328,22 @@ def end_of(source: ObjectSegmentSource, segment_id: int) -> SegmentEnd:
 
 
 def test_the_end_of_a_segment_is_asked_for_at_its_end_not_after_each_request(steady_orders: Shop) -> None:
-    with StreamWriter(steady_orders.stream, steady_orders.host) as writer:
-        for _ in range(20):
-            steady_orders.write(writer, 24)
+    steady_orders.fill(24, flushes=20)
     steady_orders.split()
     asked: Counter[tuple[type, int]] = Counter()
-    source = steady_orders.source()
 
-    class Counted:
+    class Counted(Around):
         def fill(self, fill: Fill) -> SegmentEvents:
             asked[Fill, fill.segment_id] += 1
-            return source.fill(fill)
+            return super().fill(fill)
 
         def ask_end(self, step: AskEnd) -> SegmentEnd:
-            end = source.ask_end(step)
+            end = super().ask_end(step)
             asked[AskEnd, step.segment_id] += not end.is_stale
             return end
 
     settings = replace(QUICK, fill_bytes=64, buffer_bytes_max=1 << 20)
-    with StreamReader(steady_orders.stream, Counted(), settings=settings) as reader:
+    with steady_orders.reader(source=Counted(steady_orders.source()), settings=settings) as reader:
         assert by_key(list(reader)) == steady_orders.written
     segment_ids = {segment_id for _, segment_id in asked}
     assert max(asked[Fill, segment_id] for segment_id in segment_ids) > 4
@@ -392,8 +353,7 @@ def test_the_end_of_a_segment_is_asked_for_at_its_end_not_after_each_request(ste
 def test_that_nothing_follows_a_segment_is_believed_only_of_a_sealed_stream(
     orders: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with StreamWriter(orders.stream, orders.host) as writer:
-        orders.write(writer, 24)
+    orders.fill(24)
     first = orders.stream.active_segments()[0].id
     orders.split()
     source = orders.source()
@@ -404,41 +364,6 @@ def test_that_nothing_follows_a_segment_is_believed_only_of_a_sealed_stream(
     orders.stream.seal()
     last = orders.stream.active_segments()[0].id
     assert end_of(orders.source(), last) == SegmentEnd(orders.stream.cuts.sealed_size(last))
-
-
-class Failing:
-    """A source that fails now and then."""
-
-    def __init__(self, opened: Shop) -> None:
-        self._source = opened.source()
-        self._random = Random(1)
-
-    def fill(self, fill: Fill) -> SegmentEvents:
-        self._maybe_fail()
-        return self._source.fill(fill)
-
-    def ask_end(self, step: AskEnd) -> SegmentEnd:
-        self._maybe_fail()
-        return self._source.ask_end(step)
-
-    def _maybe_fail(self) -> None:
-        if self._random.random() < 0.3:
-            raise StoreUnavailable("get", "somewhere", "out of order")
-
-
-def read_in_spite_of_errors(reader: StreamReader) -> tuple[list[Event], int]:
-    """All events, and how many errors were raised in between."""
-    events: list[Event] = []
-    errors = 0
-    while True:
-        try:
-            event = next(reader, None)
-        except StoreUnavailable:
-            errors += 1
-            continue
-        if event is None:
-            return events, errors
-        events.append(event)
 
 
 def test_a_reader_that_follows_is_told_and_asks_by_no_timer(orders: Shop) -> None:
@@ -478,8 +403,7 @@ def test_while_an_image_is_watched_for_the_history_is_asked_only_when_it_has_cha
     assert each_second
     told = source.watch()
     assert requests_of_ends(30) == 0
-    with StreamWriter(orders.stream, orders.host) as writer:
-        orders.write(writer, 24)
+    orders.fill(24)
     orders.accelerator.image_changed()
     assert told.result(TIMEOUT_SECONDS)
     source.watch()
@@ -491,11 +415,8 @@ def test_while_an_image_is_watched_for_the_history_is_asked_only_when_it_has_cha
 @pytest.mark.parametrize("ends", ["sealed", "scaled"])
 def test_an_end_that_the_image_shows_before_the_history_is_asked_for_each_second(orders: Shop, ends: str) -> None:
     clock = [0.0]
-    source = ObjectSegmentSource(
-        orders.stream, orders.accelerator, orders.store, system=replace(SYSTEM, timer=lambda: clock[0])
-    )
-    with StreamWriter(orders.stream, orders.host) as writer:
-        orders.write(writer, 24)
+    source = orders.source(system=replace(SYSTEM, timer=lambda: clock[0]))
+    orders.fill(24)
     segment = orders.stream.active_segments()[0]
 
     def end() -> int | None:
@@ -526,17 +447,11 @@ def test_an_end_that_the_image_shows_before_the_history_is_asked_for_each_second
     assert (found_meanwhile, end()) == ([None], size)
 
 
-@pytest.fixture
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Requests are repeated after a thousandth of a second."""
-    monkeypatch.setattr("accel.streams.reader.RETRY_PAUSE_SECONDS", 0.001)
-
-
-class Outage(Failing):
+class Outage(Around):
     """Answers nothing before some time has passed. A clock of its own: a request that fails takes two seconds."""
 
-    def __init__(self, shop: Shop, end_seconds: float) -> None:
-        super().__init__(shop)
+    def __init__(self, opened: Shop, end_seconds: float) -> None:
+        super().__init__(opened.source())
         self.seconds, self._end_seconds = 0.0, end_seconds
 
     def timer(self) -> float:
@@ -547,81 +462,57 @@ class Outage(Failing):
         if self.seconds < self._end_seconds:
             self.seconds += 2
             raise StoreUnavailable("get", "key", "an outage")
-        return self._source.fill(fill)
-
-    def ask_end(self, step: AskEnd) -> SegmentEnd:
-        return self._source.ask_end(step)
+        return super().fill(fill)
 
 
-@pytest.mark.parametrize("kind", ["threads", "asyncio"])
 @pytest.mark.usefixtures("short_pauses")
-def test_a_reader_outlives_an_outage_by_itself(orders: Shop, kind: str, caplog: pytest.LogCaptureFixture) -> None:
-    with StreamWriter(orders.stream, orders.host) as writer:
-        orders.write(writer, 24)
+@for_threads_and_tasks
+def test_a_reader_outlives_an_outage_by_itself(orders: Shop, kind: Kind, caplog: pytest.LogCaptureFixture) -> None:
+    orders.fill(24)
     source = Outage(orders, 20)
-    system = replace(SYSTEM, timer=source.timer)
-    if kind == "threads":
-        with StreamReader(orders.stream, source, settings=QUICK, system=system) as reader:
-            events = list(reader)
-    else:
-        events = asyncio.run(_all_of(orders, source, system))
-    assert by_key(events) == orders.written
+    with orders.reader_of(kind, source, system=replace(SYSTEM, timer=source.timer)) as reader:
+        assert by_key(reader) == orders.written
     assert source.seconds >= 20
     assert "is read again" in caplog.text
 
 
-async def _all_of(orders: Shop, source: Outage, system: Components) -> list[Event]:
-    async with AsyncStreamReader(orders.stream, source, settings=QUICK, system=system) as reader:
-        return [event async for event in reader]
-
-
 @pytest.mark.usefixtures("short_pauses")
 def test_an_outage_that_is_too_long_is_an_error_and_a_reader_that_is_asked_again_goes_on(orders: Shop) -> None:
-    with StreamWriter(orders.stream, orders.host) as writer:
-        orders.write(writer, 24)
+    orders.fill(24)
     source, settings = Outage(orders, 20), replace(QUICK, retry_seconds=5.0)
-    with StreamReader(orders.stream, source, settings=settings, system=replace(SYSTEM, timer=source.timer)) as reader:
+    with orders.reader(source=source, settings=settings, system=replace(SYSTEM, timer=source.timer)) as reader:
         with pytest.raises(StoreUnavailable):
             next(reader)
         assert source.seconds < 20
         source.seconds = 20
-        events, _ = read_in_spite_of_errors(reader)
-    assert by_key(events) == orders.written
+        assert by_key(drained(reader, StoreUnavailable)) == orders.written
 
 
 def test_a_reader_that_waits_in_vain_for_what_must_be_there_gives_up(orders: Shop) -> None:
-    with StreamWriter(orders.stream, orders.host) as writer:
-        orders.write(writer, 24)
+    orders.fill(24)
     orders.split()
     sealed = orders.stream.epochs.epoch(0).segments[0].id
 
-    class Short(Failing):
+    class Short(Around):
         def fill(self, fill: Fill) -> SegmentEvents:
-            found = self._source.fill(fill)
+            found = super().fill(fill)
             return SegmentEvents((), fill.offset) if fill.segment_id == sealed else found
 
-        def ask_end(self, step: AskEnd) -> SegmentEnd:
-            return self._source.ask_end(step)
-
-    impatient = ReaderSettings(idle_seconds=0.01, reorder_wait_seconds=0.0, stall_seconds=0.05)
-    with (
-        StreamReader(orders.stream, Short(orders), settings=impatient) as reader,
-        pytest.raises(ReaderStalled, match="0@0 at 0"),
-    ):
+    source, impatient = Short(orders.source()), ReaderSettings(idle_seconds=0.01, stall_seconds=0.05)
+    with orders.reader(source=source, settings=impatient) as reader, pytest.raises(ReaderStalled, match="0@0 at 0"):
         list(reader)
 
 
 def ahead_of(opened: Shop, store: ObjectStore) -> tuple[StreamReader, SharedChunks]:
     """A reader that reads ahead in small pieces, and its chunks."""
     chunks = SharedChunks(store, chunk_bytes=256, size_bytes_max=4096, used_least=0)
-    source = ObjectSegmentSource(opened.stream, opened.accelerator, store, chunks=chunks)
+    source = replace(opened, store=store).source(chunks=chunks)
     bounds = replace(QUICK, fill_bytes=60, buffer_bytes_max=800)
-    return StreamReader(opened.stream, source, settings=bounds), chunks
+    return opened.reader(source=source, settings=bounds), chunks
 
 
 def test_reading_ahead_fetches_no_byte_more(steady_orders: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    with StreamWriter(steady_orders.stream, steady_orders.host) as writer:
-        steady_orders.write(writer, 400)
+    steady_orders.fill(400)
     fetched = []
     for ahead_share in (0.0, 0.5):
         monkeypatch.setattr("accel.streams.rules.reader_core.AHEAD_SHARE", ahead_share)
@@ -634,9 +525,7 @@ def test_reading_ahead_fetches_no_byte_more(steady_orders: Shop, monkeypatch: py
 
 
 def test_a_stream_that_is_truncated_and_compacted_while_it_is_read_ahead(orders: Shop) -> None:
-    with StreamWriter(orders.stream, orders.host) as writer:
-        for _ in range(8):
-            orders.write(writer, 60)
+    orders.fill(60, flushes=8)
     reader, _ = ahead_of(orders, orders.store)
     with reader:
         given = [next(reader) for _ in range(60)]
@@ -647,43 +536,15 @@ def test_a_stream_that_is_truncated_and_compacted_while_it_is_read_ahead(orders:
     assert by_key(given) == orders.written
 
 
-class Held(CountingStore):
-    """Holds what is asked of objects once it is told to, until it is let go."""
-
-    def __init__(self, store: ObjectStore) -> None:
-        super().__init__(store)
-        self.is_holding, self.has_asked, self.go_on = threading.Event(), threading.Event(), threading.Event()
-
-    def get_range(self, key: str, start: int, end: int) -> Fetched:
-        if self.is_holding.is_set() and not key.startswith("accel/"):
-            self.has_asked.set()
-            assert self.go_on.wait(TIMEOUT_SECONDS)
-        return super().get_range(key, start, end)
-
-
-def test_events_are_asked_for_one_by_one_within_a_time() -> None:
-    with shop(MemoryStore()) as orders:
-        with orders.reader(follow=True) as reader, StreamWriter(orders.stream, orders.host) as writer:
-            assert reader.next_event(timeout_seconds=0.0) is None
-            orders.write(writer, 30)
-            events = [reader.next_event(TIMEOUT_SECONDS) for _ in range(30)]
-            assert reader.next_event(timeout_seconds=0.0) is None
-            assert not reader.is_finished
-        assert by_key(event for event in events if event) == orders.written
-        with orders.reader() as reader:
-            assert len(list(iter(reader.next_event, None))) == 30
-            assert reader.is_finished
-
-
-def test_tasks_ask_for_events_one_by_one_within_a_time() -> None:
-    async def run(orders: Shop) -> list[Event]:
-        async with AsyncStreamReader(orders.stream, orders.source(), follow=True, settings=QUICK) as reader:
-            assert await reader.next_event(timeout_seconds=0.0) is None
-            with StreamWriter(orders.stream, orders.host) as writer:
-                orders.write(writer, 30)
-            events = [await reader.next_event(TIMEOUT_SECONDS) for _ in range(30)]
-            assert await reader.next_event(timeout_seconds=0.0) is None
-            return [event for event in events if event]
-
-    with shop(MemoryStore()) as orders:
-        assert by_key(asyncio.run(run(orders))) == orders.written
+@for_threads_and_tasks
+def test_events_are_asked_for_one_by_one_within_a_time(orders: Shop, kind: Kind) -> None:
+    with orders.reader_of(kind, follow=True) as reader:
+        assert reader.next_event(timeout_seconds=0.0) is None
+        orders.fill(30)
+        events = [reader.next_event(TIMEOUT_SECONDS) for _ in range(30)]
+        assert reader.next_event(timeout_seconds=0.0) is None
+        assert not reader.is_finished
+    assert by_key(event for event in events if event) == orders.written
+    with orders.reader_of(kind) as reader:
+        assert len(list(iter(reader.next_event, None))) == 30
+        assert reader.is_finished

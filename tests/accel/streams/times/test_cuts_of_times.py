@@ -5,31 +5,26 @@ Clocks of hosts, of who scales and of who commits are all different, and change.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from uuid import UUID
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accel import ReadAccelerator, StreamReader
-from accel.catalog import ObjectCatalog
 from accel.errors import IllegalState
 from accel.history.rules.epochs import EpochRecord, LastEvents, start_after
 from accel.history.rules.values import TIME_MS_END, Integers
 from accel.history.store import Stream
 from accel.history.store.hosts import StreamName
-from accel.streams.reader import Order
-from accel.streams.rules.events import EventBatch, HostClock
+from accel.streams.rules.events import EventBatch
 from accel.streams.rules.frontier import Frontier
 from accel.streams.rules.reader_core import AskEnd, Fill, SegmentEnd, SegmentEvents
-from accel.streams.segment_source import ObjectSegmentSource, SegmentSource, cut_at
+from accel.streams.segment_source import SegmentSource, cut_at
 from accel.testing import MemorySegments
 from tests.accel.history.store.bench import NAME, START_MS, Bench
-from tests.accel.streams.writer.world import CATALOG, NO_REPEATS, NODE, Process, World, node_of
-from tests.accel.streams.writer.world import NAME as SHOP
 from tests.examples import examples
 
 Seen = set[tuple[int, int]]
@@ -288,110 +283,3 @@ def test_the_next_epoch_begins_later_and_no_sealed_event_is_as_late_as_it_says(
     assert until_ms >= before.sealed_until_ms
     assert last_ms is None or until_ms > last_ms
     assert start.time_ms <= max(began_ms + 1, time_ms, now_ms + 1)
-
-
-# With objects, and hosts with clocks of their own
-
-Part = tuple[str, int]
-PARTS = st.lists(
-    st.tuples(
-        st.sampled_from(["write"] * 5 + ["split", "merge", "ask", "look", "begin", "commit", "wait"] + ["switch"] * 2),
-        st.integers(0, 9),
-    ),
-    min_size=4,
-    max_size=25,
-)
-
-
-class Machines(World):
-    """A bucket, and a stream that machines with different clocks write, one after the other."""
-
-    def __init__(self, shifts_ms: list[int]) -> None:
-        super().__init__()
-        self.seconds = 100_000.0
-        self.create(segments=1)
-        self.shifts_ms = shifts_ms
-        self.open: list[UUID] = []
-        self.count = 0
-        self.at = 0
-        self.machine = self.beside(0)
-        self.writing = self.machine.writer()
-
-    def beside(self, at: int) -> Process:
-        """A process on a machine."""
-        right, shift_seconds = self.system, self.shifts_ms[at % len(self.shifts_ms)] / 1000
-        self.system = replace(right, clock=lambda: self.seconds + shift_seconds)
-        try:
-            started = self.start(node_id=NODE + at)
-        finally:
-            self.system = right
-        clock = HostClock.of_seconds(lambda: self.seconds + shift_seconds)
-        started.host.clock = started.host._segments.clock = clock
-        return started
-
-    def switch(self) -> None:
-        """Another machine goes on."""
-        self.writing.flush()
-        self.machine.die()
-        before, self.at = self.at, self.at + 1
-        self.machine = self.beside(self.at)
-        active = self.machine.stream().active_segments().ids.tolist()
-        owners = {each: node_of(self.machine.host, SHOP, each) for each in active}
-        theirs = {each: NODE + before for each, owner in owners.items() if owner is not None}
-        self.machine.host.take_over(SHOP, theirs)
-        self.writing = self.machine.writer()
-
-    def write(self, number: int, transaction: UUID | None = None) -> None:
-        """Write events of some keys."""
-        for at in range(3):
-            self.count += 1
-            self.writing.write(b"%d" % self.count, key=f"key {number + at}", transaction=transaction)
-            self.seconds += 0.25
-        self.writing.flush()
-
-    def act(self, what: str, number: int) -> None:
-        """The machine does something."""
-        stream = self.machine.stream()
-        active = sorted(stream.active_segments(), key=lambda each: each.key_start)
-        chosen = active[number % len(active)]
-        self.seconds += 60
-        if what == "write":
-            self.write(number)
-        elif what == "wait":
-            self.seconds += 1_800
-        elif what == "split":
-            stream.split(chosen.id)
-        elif what == "merge" and len(active) > 1:
-            low = number % (len(active) - 1)
-            stream.merge(active[low].id, active[low + 1].id)
-        elif what == "ask":
-            stream.request_split(chosen.id)
-        elif what == "look":
-            self.writing.carry_out_requests()
-        elif what == "begin":
-            self.open = [self.writing.begin_transaction()]
-            self.write(number, self.open[0])
-        elif what == "commit" and self.open:
-            self.writing.commit_transaction(self.open.pop())
-        elif what == "switch":
-            self.open.clear()
-            self.switch()
-
-    def cuts(self) -> Iterator[tuple[int, set[bytes], list[tuple[bytes, int]]]]:
-        """For some times: what is read from their cuts, and all events with their times."""
-        with ExitStack() as stack:
-            catalog = stack.enter_context(ObjectCatalog.open(self.store, settings=CATALOG, system=self.system))
-            accelerator = stack.enter_context(
-                ReadAccelerator(catalog.images(), self.store, settings=NO_REPEATS, system=self.system)
-            )
-            stream = self.machine.stream()
-            source = ObjectSegmentSource(stream, accelerator, self.store, system=self.system)
-
-            def read(cut: Mapping[int, int]) -> list[tuple[bytes, int]]:
-                with StreamReader(stream, source, from_cut=cut, order=Order.SEGMENT, system=self.system) as reader:
-                    return [(event.payload, event.value) for event in reader]
-
-            everything = read(stream.head())
-            values = sorted({value for _, value in everything})
-            for time_ms in {*values[:: max(len(values) // 4, 1)], *(each + 1 for each in values[-2:])}:
-                yield time_ms, {payload for payload, _ in read(cut_at(stream, source, time_ms))}, everything
