@@ -108,6 +108,15 @@ class Story:
         else:
             core.take_events(step, self.fill(step, random))
 
+    def answer_all(self, core: ReaderCore) -> list[Step]:
+        """Answer all that is asked, until nothing more is; gives what was asked."""
+        asked: list[Step] = []
+        while steps := core.next_steps():
+            asked += steps
+            for step in steps:
+                self.answer(core, step)
+        return asked
+
     def fill(self, fill: Fill, random: Random | None = None) -> SegmentEvents:
         """What a read of a segment gives."""
         found: list[EventBatch] = []
@@ -152,6 +161,19 @@ def told(events: Iterable[Event]) -> dict[int, list[bytes]]:
     for event in events:
         by_key[int(event.payload.split(b":")[0])].append(event.payload)
     return by_key
+
+
+def taken(core: ReaderCore) -> int | None:
+    """Take the next batch; gives its segment."""
+    batch = core.take()
+    return None if batch is None else batch.segment_id
+
+
+def fill_of(core: ReaderCore, segment_id: int | None = None) -> Fill:
+    """The only read that is asked for, of one segment or of all."""
+    [step] = [each for each in core.next_steps() if segment_id is None or each.segment_id == segment_id]
+    assert isinstance(step, Fill)
+    return step
 
 
 def is_tiling(story: Story, cut: Mapping[int, int]) -> bool:

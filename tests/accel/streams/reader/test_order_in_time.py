@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from random import Random
 
@@ -28,63 +29,86 @@ from accel.streams.rules.reader_core import (
 )
 from accel.streams.rules.settings import ReaderSettings
 from accel.testing import LatencyModel
-from tests.accel.streams.reader.story import KEYS, Story, told
+from tests.accel.streams.reader.story import KEYS, Story, fill_of, taken, told
 from tests.accel.streams.reader.test_reader_core import grown, reader
 from tests.examples import examples
 
-TURNS_MAX = 5_000
+TURNS_MAX = 200_000
 
 
-def in_order(
-    story: Story, core: ReaderCore, random: Random, took_seconds: Callable[[], float] = lambda: 0.001
-) -> Iterator[EventBatch]:
-    """Read to the end as readers do: what is held back is not taken, and requests are answered when they are due."""
-    now, due = 0.0, list[tuple[float, int, float, Step]]()
-    for turn in range(TURNS_MAX):
-        core.pass_time(now)
-        for step in core.next_steps():
-            seconds = took_seconds()
-            heapq.heappush(due, (now + seconds, turn * 100 + len(due), seconds, step))
-        if core.is_finished:
-            return
-        left = core.hold_seconds()
-        batch = None if left > 0 else core.take()
-        if batch is not None:
-            yield batch
-        elif due and (left == 0 or due[0][0] <= now + left):
-            now, _, seconds, step = heapq.heappop(due)
-            core.pass_time(now)
-            found = story.fill(step, random) if isinstance(step, Fill) else story.end(step.segment_id)
-            if isinstance(step, Fill) and isinstance(found, SegmentEvents):
-                core.take_events(step, found, seconds)
-            elif isinstance(step, AskEnd) and isinstance(found, SegmentEnd):
-                core.take_end(step, found)
-        else:
-            assert left > 0, "nothing is held back, under way or at hand"
-            now += left
-    raise AssertionError("expected the reader to come to an end")
+@dataclass
+class Reading:
+    """Reads to the end as readers do: what is held back is not taken, and requests are answered when they are due.
+
+    Attributes:
+        answer: gives the answer to a request, which takes so many seconds.
+        now: the time that it took.
+        most_bytes: that were in memory.
+    """
+
+    core: ReaderCore
+    answer: Callable[[Step], SegmentEvents | SegmentEnd]
+    seconds_of: Callable[[Step], float] = lambda _: 0.001
+    now: float = 0.0
+    most_bytes: int = 0
+
+    @classmethod
+    def of(
+        cls, story: Story, core: ReaderCore, random: Random, seconds: Callable[[], float] = lambda: 0.001
+    ) -> Reading:
+        """Of a story, whose answers are short at random."""
+
+        def answer(step: Step) -> SegmentEvents | SegmentEnd:
+            return story.fill(step, random) if isinstance(step, Fill) else story.end(step.segment_id)
+
+        return cls(core, answer, lambda _: seconds())
+
+    def __iter__(self) -> Iterator[EventBatch]:
+        due: list[tuple[float, int, float, Step]] = []
+        for turn in range(TURNS_MAX):
+            self.core.pass_time(self.now)
+            for number, step in enumerate(self.core.next_steps()):
+                seconds = self.seconds_of(step)
+                heapq.heappush(due, (self.now + seconds, turn * 10_000 + number, seconds, step))
+            self.most_bytes = max(self.most_bytes, self.core.buffered_bytes)
+            if self.core.is_finished:
+                return
+            left = self.core.hold_seconds()
+            batch = None if left > 0 else self.core.take()
+            if batch is not None:
+                yield batch
+            elif due and (left == 0 or due[0][0] <= self.now + left):
+                self.now, _, seconds, step = heapq.heappop(due)
+                self.core.pass_time(self.now)
+                found = self.answer(step)
+                if isinstance(step, Fill) and isinstance(found, SegmentEvents):
+                    self.core.take_events(step, found, seconds)
+                elif isinstance(step, AskEnd) and isinstance(found, SegmentEnd):
+                    self.core.take_end(step, found)
+            else:
+                assert left > 0, "nothing is held back, under way or at hand"
+                self.now += left
+        raise AssertionError("expected the reader to come to an end")
 
 
-@settings(max_examples=examples(60), deadline=None)
-@given(st.randoms(use_true_random=False), st.integers(0, 40))
-def test_where_every_segment_answers_in_time_the_order_is_that_of_time(random: Random, acts: int) -> None:
+LATENCIES: dict[str, Callable[[Random], float]] = {
+    "in time": lambda random: random.uniform(0.0, 9.0),
+    "some hang": lambda random: random.choice((0.01, 5.0, 1000.0)),
+}
+
+
+@pytest.mark.parametrize("latency", LATENCIES)
+@settings(max_examples=examples(50), deadline=None)
+@given(random=st.randoms(use_true_random=False), acts=st.integers(0, 40))
+def test_however_long_requests_take_the_order_is_that_of_time_and_no_event_is_lost(
+    latency: str, random: Random, acts: int
+) -> None:
     story = grown(random, acts)
     core = reader(story, story.beginning(), requests_max=random.randint(1, 5))
-    batches = list(in_order(story, core, random, lambda: random.uniform(0.0, 9.0)))
-    assert [batch.value for batch in batches] == sorted(batch.value for batch in batches)
-    assert told(event for batch in batches for event in batch) == story.told
-    assert set(core.passes.values()) == {0}
-
-
-@settings(max_examples=examples(40), deadline=None)
-@given(st.randoms(use_true_random=False), st.integers(1, 40))
-def test_requests_that_hang_cost_time_and_neither_order_nor_events(random: Random, acts: int) -> None:
-    story = grown(random, acts)
-    core = reader(story, story.beginning(), requests_max=random.randint(1, 5))
-    batches = list(in_order(story, core, random, lambda: random.choice((0.01, 5.0, 1000.0))))
-    assert told(event for batch in batches for event in batch) == story.told
+    batches = list(Reading.of(story, core, random, lambda: LATENCIES[latency](random)))
     values = [batch.value for batch in batches]
     assert values == sorted(values)
+    assert told(event for batch in batches for event in batch) == story.told
     assert set(core.passes.values()) == {0}
 
 
@@ -93,7 +117,7 @@ def test_requests_that_hang_cost_time_and_neither_order_nor_events(random: Rando
 def test_a_reader_that_may_pass_late_segments_counts_what_it_passed(random: Random, acts: int) -> None:
     story = grown(random, acts)
     core = reader(story, story.beginning(), requests_max=random.randint(1, 5), passes_late_segments=True)
-    batches = list(in_order(story, core, random, lambda: random.choice((0.01, 5.0, 1000.0))))
+    batches = list(Reading.of(story, core, random, lambda: LATENCIES["some hang"](random)))
     assert told(event for batch in batches for event in batch) == story.told
     values = [batch.value for batch in batches]
     assert values == sorted(values) or core.passes[PassCause.TIMED_OUT]
@@ -130,9 +154,7 @@ def test_a_segment_in_history_is_waited_for_until_it_is_overdue() -> None:
     assert core.hold_seconds() == held.wait_seconds  # the caller asks again
     held.story.answer(core, held.slow)
     assert core.hold_seconds() == 0
-    first = core.take()
-    assert first is not None
-    assert first.segment_id == held.slow.segment_id
+    assert taken(core) == held.slow.segment_id
     assert set(core.passes.values()) == {0}
 
 
@@ -146,11 +168,8 @@ def test_a_late_segment_is_passed_until_it_is_answered_where_the_reader_may_pass
     assert core.passes[PassCause.TIMED_OUT] == 1
     assert not core.take_overdue()
     held.story.answer(core, held.slow)
-    first = core.take()
-    assert first is not None
-    assert first.segment_id == held.slow.segment_id
-    asked = {step.segment_id: step for step in core.next_steps()}
-    assert held.slow.segment_id in asked
+    assert taken(core) == held.slow.segment_id
+    fill_of(core, held.slow.segment_id)
     assert core.hold_seconds() == held.wait_seconds  # it is waited for again
     assert core.passes[PassCause.TIMED_OUT] == 1
 
@@ -163,7 +182,7 @@ def test_a_segment_in_history_is_waited_for_while_its_failed_request_is_repeated
     for second in range(1, 50):
         core.pass_time(second)
         core.note_failure(held.slow)
-        [held.slow] = [step for step in core.next_steps() if step.segment_id == held.slow.segment_id]
+        held.slow = fill_of(core, held.slow.segment_id)
         assert core.hold_seconds() == held.wait_seconds - second  # all repetitions together
     assert set(core.passes.values()) == {0}
 
@@ -176,13 +195,11 @@ def test_a_segment_whose_request_failed_for_good_is_passed_only_where_the_reader
         core.note_lost(held.slow)
         assert (core.hold_seconds() == 0) is may_pass
         core.note_failure(held.slow)
-        [again] = [step for step in core.next_steps() if step.segment_id == held.slow.segment_id]
+        again = fill_of(core, held.slow.segment_id)
         assert (core.hold_seconds() == 0) is may_pass
         assert core.passes[PassCause.FAILED] == 2 * may_pass  # each request
         held.story.answer(core, again)
-        first = core.take()
-        assert first is not None
-        assert first.segment_id == held.slow.segment_id
+        assert taken(core) == held.slow.segment_id
         core.next_steps()
         assert core.hold_seconds() == held.wait_seconds
 
@@ -207,8 +224,7 @@ def test_a_sealed_segment_that_has_more_than_is_visible_is_waited_for() -> None:
     core.hold_seconds()
     assert core.take_overdue() == {first.id: 0}
     core.retry_idle()
-    [again] = [step for step in core.next_steps() if step.segment_id == first.id]
-    story.answer(core, again)
+    story.answer(core, fill_of(core, first.id))
     assert core.hold_seconds() == 0
 
 
@@ -251,9 +267,7 @@ def test_a_follower_that_was_not_called_for_an_hour_waits_as_in_history() -> Non
     assert tail.core.hold_seconds() == tail.core.settings.history_wait_seconds
     tail.answer(asked[tail.low], 2)
     assert tail.core.hold_seconds() == 0
-    first = tail.core.take()
-    assert first is not None
-    assert first.segment_id == tail.low
+    assert taken(tail.core) == tail.low
 
 
 def test_a_follower_that_looked_a_moment_ago_waits_as_at_the_tail() -> None:
@@ -276,8 +290,7 @@ def test_at_the_tail_a_segment_whose_request_failed_is_passed_until_one_is_answe
     for second in range(20):
         tail.core.pass_time(float(second))
         tail.core.note_failure(asked[tail.low])
-        [again] = [step for step in tail.core.next_steps() if step.segment_id == tail.low]
-        asked[tail.low] = again
+        asked[tail.low] = fill_of(tail.core, tail.low)
         assert tail.core.hold_seconds() == 0
     assert tail.core.passes[PassCause.FAILED] == 20
 
@@ -290,7 +303,7 @@ def test_memory_is_bounded_while_events_are_held_back_and_successors_filled_ahea
     requests_max = random.randint(1, 5)
     core = reader(story, story.beginning(), fill_bytes=fill_bytes, buffer_bytes_max=most, requests_max=requests_max)
     largest = max((batch.size_bytes for batches in story.batches.values() for batch in batches), default=0)
-    for _ in in_order(story, core, random, lambda: random.choice((0.01, 5.0, 100.0))):
+    for _ in Reading.of(story, core, random, lambda: random.choice((0.01, 5.0, 100.0))):
         # Each segment may have one request whatever the bound says, and a fill ends with the batch that reaches it.
         each_once = len(core.position()) * (fill_bytes + largest)
         assert core.buffered_bytes <= most + requests_max * largest + each_once
@@ -303,34 +316,37 @@ REQUESTS = {Fill: 5, AskEnd: 4}  # one after the other, for each step
 
 
 class History:
-    """Segments with as many events each, which arrived in turn; half way each was sealed and followed by another."""
+    """Segments of many events, which arrived at other places in time; half way each was sealed and followed by another.
 
-    def __init__(self, segments: int, batches: int) -> None:
-        self.segments: dict[int, SegmentRecord] = {}
-        self.batches: dict[int, list[EventBatch]] = {}
-        self.following: dict[int, tuple[SegmentRecord, ...]] = {}
+    Args:
+        segments: how many at a time.
+        batches: how many in all, of an event each.
+        weight: of a segment: its part of the batches.
+    """
+
+    def __init__(self, segments: int, batches: int, weight: Callable[[int], float] = lambda _: 1.0) -> None:
+        random, total = Random(1), sum(map(weight, range(segments)))
+        counts = [max(2, round(batches * weight(number) / total)) for number in range(segments)]
+        moments = ((each, number) for number, count in enumerate(counts) for each in range(count))
+        turns = sorted(((each + random.random()) / counts[number], number) for each, number in moments)
         bounds = list(pairwise(number / segments for number in range(segments + 1)))
-        half = batches // 2
-        for number, (start, end) in enumerate(bounds):
-            one = SegmentRecord(make_id(0, number), 0, start, end)
-            other = SegmentRecord(make_id(1, segments + number), half * segments, start, end)
-            self.following[one.id] = (other,)
-            for segment, turns in ((one, range(half)), (other, range(half, batches))):
-                self.segments[segment.id] = segment
-                self.batches[segment.id] = [
-                    EventBatch(
-                        segment.id,
-                        1 + turn * segments + number,
-                        np.arange(place, place + 2),
-                        bytes(100),
-                        np.array([0, 100]),
-                    )
-                    for place, turn in enumerate(turns)
-                ]
+        pairs = [
+            (SegmentRecord(make_id(0, number), 0, *keys), SegmentRecord(make_id(1, segments + number), 1, *keys))
+            for number, keys in enumerate(bounds)
+        ]
+        self.begun = [one for one, _ in pairs]
+        self.following = {one.id: (other,) for one, other in pairs}
+        self.batches: dict[int, list[EventBatch]] = {each.id: [] for pair in pairs for each in pair}
+        for value, (moment, number) in enumerate(turns, 1):
+            batches_of = self.batches[segment_id := pairs[number][moment >= 0.5].id]
+            offsets, data = np.arange(len(batches_of), len(batches_of) + 2), np.array([0, 100])
+            batches_of.append(EventBatch(segment_id, value, offsets, bytes(100), data))
+        self.values = list(range(1, 1 + len(turns)))
 
-    def frontier(self) -> Frontier:
-        begun = [self.segments[number] for number in sorted(self.following)]
-        return Frontier(begun, dict.fromkeys(self.following, 0))
+    def reading(self, bounds: ReaderSettings, seconds_of: Callable[[Step], float], *, by_time: bool = True) -> Reading:
+        frontier = Frontier(self.begun, dict.fromkeys(self.following, 0))
+        core = ReaderCore(frontier, bounds, follow=False, by_time=by_time)
+        return Reading(core, self.answer, seconds_of)
 
     def answer(self, step: Step) -> SegmentEvents | SegmentEnd:
         batches = self.batches[step.segment_id]
@@ -339,59 +355,6 @@ class History:
             return SegmentEnd(len(batches) if following else None, following)
         found = tuple(batches[step.offset : step.offset + max(1, step.max_bytes // 100)])
         return SegmentEvents(found, step.offset + len(found), as_of=1)
-
-
-def read_through(
-    history: History, core: ReaderCore, seconds_of: Callable[[Step], float]
-) -> tuple[list[int], float, int]:
-    """Read to the end in simulated time: the values in order, the time it took, and the most bytes in memory."""
-    now, most, serial = 0.0, 0, 0
-    due: list[tuple[float, int, Step]] = []
-    values: list[int] = []
-    while not core.is_finished:
-        core.pass_time(now)
-        for step in core.next_steps():
-            serial += 1
-            heapq.heappush(due, (now + seconds_of(step), serial, step))
-        most = max(most, core.buffered_bytes)
-        left = core.hold_seconds()
-        assert not core.take_overdue()
-        if left == 0 and (batch := core.take()) is not None:
-            values.append(batch.value)
-        elif due and (left == 0 or due[0][0] <= now + left):
-            asked_seconds, (now, _, step) = now, heapq.heappop(due)
-            core.pass_time(now)
-            found = history.answer(step)
-            if isinstance(step, Fill) and isinstance(found, SegmentEvents):
-                core.take_events(step, found, now - asked_seconds)
-            elif isinstance(step, AskEnd) and isinstance(found, SegmentEnd):
-                core.take_end(step, found)
-        elif not core.is_finished:
-            assert left > 0, "nothing is held back, under way or at hand"
-            now += left
-    return values, now, most
-
-
-class UnevenHistory(History):
-    """The same, with other numbers of events in each segment and at each place in time; all are sealed together."""
-
-    def __init__(self, segments: int, batches: int, weight: Callable[[int], float], random: Random) -> None:
-        super().__init__(segments, 2)
-        chains = [[first, self.following[first][0].id] for first in sorted(self.following)]
-        total = sum(weight(number) for number in range(segments))
-        counts = [max(2, round(batches * weight(number) / total)) for number in range(segments)]
-        turns = sorted(
-            ((turn + random.random()) / counts[number], number)
-            for number in range(segments)
-            for turn in range(counts[number])
-        )
-        self.batches = {segment_id: [] for segment_id in self.segments}
-        for value, (moment, number) in enumerate(turns, 1):
-            segment_id = chains[number][moment >= 0.5]
-            place = len(self.batches[segment_id])
-            offsets, bounds = np.arange(place, place + 2), np.array([0, 100])
-            self.batches[segment_id].append(EventBatch(segment_id, value, offsets, bytes(100), bounds))
-        self.count = len(turns)
 
 
 WEIGHTS: dict[str, Callable[[int], float]] = {
@@ -406,36 +369,34 @@ WEIGHTS: dict[str, Callable[[int], float]] = {
 def test_the_order_of_time_costs_less_than_a_fifth_of_the_time_for_every_number_and_size_of_segments(
     segments: int, weight: str
 ) -> None:
-    history = UnevenHistory(segments, 2560, WEIGHTS[weight], Random(1))
+    history = History(segments, 2560, WEIGHTS[weight])
     bounds = ReaderSettings(fill_bytes=800, buffer_bytes_max=64 * 800)  # in the proportion of the defaults
     model, seconds = LatencyModel(), {}
+
+    def seconds_of(step: Step) -> float:
+        random = Random(f"{step.segment_id} {step.offset if isinstance(step, Fill) else None}")
+        return sum(model.seconds(random, 0) for _ in range(REQUESTS[type(step)]))
+
     for by_time in (True, False):
-
-        def seconds_of(step: Step) -> float:
-            random = Random(f"{step.segment_id} {step.offset if isinstance(step, Fill) else None}")
-            return sum(model.seconds(random, 0) for _ in range(REQUESTS[type(step)]))
-
-        core = ReaderCore(history.frontier(), bounds, follow=False, by_time=by_time)
-        values, seconds[by_time], most = read_through(history, core, seconds_of)
-        assert values == list(range(1, 1 + history.count)) if by_time else len(values) == history.count
-        assert most <= bounds.buffer_bytes_max
+        reading = history.reading(bounds, seconds_of, by_time=by_time)
+        values = [batch.value for batch in reading]
+        assert (values if by_time else sorted(values)) == history.values
+        assert reading.most_bytes <= bounds.buffer_bytes_max
+        assert not reading.core.take_overdue()
+        seconds[by_time] = reading.now
     assert seconds[True] <= 1.18 * seconds[False]
 
 
 @pytest.mark.parametrize("segments", [8, 64, 1000])
 def test_what_is_read_ahead_of_one_slow_segment_stays_within_the_bound(segments: int) -> None:
-    history = History(segments, 20)
+    history = History(segments, segments * 20)
     bounds = ReaderSettings(fill_bytes=1600, buffer_bytes_max=64_000, history_wait_seconds=10_000.0)
-    slow = min(history.segments)
-
-    def seconds_of(step: Step) -> float:
-        return 3000.0 if step.segment_id == slow else 0.1
-
-    core = ReaderCore(history.frontier(), bounds, follow=False)
-    values, _, most = read_through(history, core, seconds_of)
-    assert values == list(range(1, 1 + segments * 20))
+    slow = min(history.batches)
+    reading = history.reading(bounds, lambda step: 3000.0 if step.segment_id == slow else 0.1)
+    assert [batch.value for batch in reading] == history.values
     batch_bytes = 100  # a request returns whole batches, at least one
-    assert most <= max(bounds.buffer_bytes_max, segments * batch_bytes)
+    assert reading.most_bytes <= max(bounds.buffer_bytes_max, segments * batch_bytes)
+    assert not reading.core.take_overdue()
 
 
 def test_the_end_of_a_segment_in_history_is_asked_for_with_its_last_events_though_the_buffer_is_full() -> None:
@@ -447,14 +408,10 @@ def test_the_end_of_a_segment_in_history_is_asked_for_with_its_last_events_thoug
     story.split(segment)
     story.append([0])
     core = reader(story, story.beginning(), fill_bytes=20, buffer_bytes_max=20)
-    asked = []
-    while steps := core.next_steps():
-        for step in steps:
-            asked.append((type(step), step.segment_id))
-            story.answer(core, step)
+    asked = [(type(step), step.segment_id) for step in story.answer_all(core)]
     assert (AskEnd, segment.id) in asked
     assert core.position() == {segment.id: 0}
-    events = [event for batch in in_order(story, core, Random(1)) for event in batch]
+    events = [event for batch in Reading.of(story, core, Random(1)) for event in batch]
     assert told(events) == story.told
 
 
@@ -464,12 +421,10 @@ def test_the_end_is_not_asked_for_after_an_answer_that_contains_as_much_as_it_co
     for _ in range(3):
         story.append([0])
     core = ReaderCore(story.frontier(story.beginning()), ReaderSettings(), follow=False)
-    [fill] = core.next_steps()
-    assert isinstance(fill, Fill)
+    fill = fill_of(core)
     first = tuple(story.batches[fill.segment_id][:1])
     core.take_events(fill, story.fill(fill, None)._replace(batches=first, next_offset=1, has_more=True))
-    [following] = core.next_steps()
-    assert isinstance(following, Fill)
+    following = fill_of(core)
     assert (following.offset, following.ahead_bytes > 0) == (1, True)
 
 
@@ -479,8 +434,7 @@ def test_an_early_question_for_the_end_makes_no_segment_idle() -> None:
     for _ in range(3):
         story.append([0])
     core = ReaderCore(story.frontier(story.beginning()), ReaderSettings(), follow=False)
-    [fill] = core.next_steps()
-    assert isinstance(fill, Fill)
+    fill = fill_of(core)
     core.take_events(
         fill, story.fill(fill, None)._replace(batches=tuple(story.batches[fill.segment_id][:1]), next_offset=1)
     )
@@ -489,7 +443,7 @@ def test_an_early_question_for_the_end_makes_no_segment_idle() -> None:
     story.answer(core, end)
     assert not core.idle
     assert not core.is_finished
-    events = [event for batch in in_order(story, core, Random(1)) for event in batch]
+    events = [event for batch in Reading.of(story, core, Random(1)) for event in batch]
     assert told(events) == story.told
 
 
@@ -513,9 +467,7 @@ def test_lag_is_the_age_of_the_first_event_that_was_not_taken() -> None:
     assert (core.lag(100), core.lags(100)) == (70, {low: 40, high: 70})
     core.take()
     assert core.lags(100) == {low: 40, high: 70}  # whether this segment has more is not known yet
-    while steps := core.next_steps():
-        for step in steps:
-            story.answer(core, step)
+    story.answer_all(core)
     assert (core.lag(100), core.lags(100)) == (40, {low: 40, high: 0})
     core.take()
     assert (core.lag(100), core.lag(10**9)) == (0, 0)
@@ -547,14 +499,11 @@ def test_events_of_which_nobody_knows_the_time_say_nothing_about_lag() -> None:
     story = Story(1)
     story.append([0], later=0)
     core = reader(story, story.beginning(), fill_bytes=1000, buffer_bytes_max=10_000)
-    [fill] = core.next_steps()
-    story.answer(core, fill)
+    story.answer(core, fill_of(core))
     assert (story.value, core.lag(1_000_000)) == (0, None)
     core.take()
     assert core.lag(1_000_000) is None
-    while steps := core.next_steps():
-        for step in steps:
-            story.answer(core, step)
+    story.answer_all(core)
     assert core.lag(1_000_000) == 0
 
 
@@ -672,7 +621,6 @@ def test_an_idle_segment_is_asked_anew_once_others_have_news_of_a_newer_picture(
     assert tail.low in tail.core.idle
     tail.answer(both[tail.high], 2)
     assert tail.core.hold_seconds() > 0
-    [again] = [step for step in tail.core.next_steps() if step.segment_id == tail.low]
-    assert isinstance(again, Fill)
+    again = fill_of(tail.core, tail.low)
     tail.core.take_events(again, nothing)  # from a source that is behind: it is not asked for ever
     assert tail.core.hold_seconds() == 0

@@ -15,7 +15,7 @@ from accel.streams.rules.events import Event
 from accel.streams.rules.frontier import Frontier
 from accel.streams.rules.reader_core import Fill, ReaderCore, Step
 from accel.streams.rules.settings import ReaderSettings
-from tests.accel.streams.reader.story import KEYS, Story, is_tiling, small, told
+from tests.accel.streams.reader.story import KEYS, Story, fill_of, is_tiling, small, taken, told
 from tests.examples import examples
 
 TURNS_MAX = 5_000
@@ -123,12 +123,7 @@ def test_the_successors_of_a_sealed_segment_are_filled_while_it_is_read() -> Non
     story.split(segment)
     story.append([0, KEYS - 1])
     core = reader(story, story.beginning(), fill_bytes=1000, buffer_bytes_max=10_000)
-    asked = []
-    while steps := core.next_steps():
-        asked += [step.segment_id for step in steps]
-        for step in steps:
-            story.answer(core, step)
-    assert set(asked) == set(story.segments)
+    assert {step.segment_id for step in story.answer_all(core)} == set(story.segments)
     assert dict(core.position()) == {segment.id: 0}
     events = [event for batch in iter(core.take, None) for event in batch]
     assert told(events) == story.told
@@ -142,9 +137,7 @@ def test_a_segment_is_let_go_when_more_is_wanted_than_its_last_events() -> None:
     story.append([0])
     story.split(segment)
     core = reader(story, story.beginning(), fill_bytes=1000, buffer_bytes_max=10_000)
-    while steps := core.next_steps():
-        for step in steps:
-            story.answer(core, step)
+    story.answer_all(core)
     assert core.take() is not None
     assert dict(core.position()) == {segment.id: 1}
     assert not core.is_finished
@@ -192,14 +185,10 @@ def test_a_segment_that_is_not_ready_does_not_block_the_others() -> None:
     core = reader(story, story.beginning(), fill_bytes=1)
     [slow, fast] = core.next_steps()
     story.answer(core, fast)
-    batch = core.take()
-    assert batch is not None
-    assert batch.segment_id == fast.segment_id
+    assert taken(core) == fast.segment_id
     assert core.is_awaited
     story.answer(core, slow)
-    batch = core.take()
-    assert batch is not None
-    assert batch.segment_id == slow.segment_id
+    assert taken(core) == slow.segment_id
 
 
 def test_an_idle_segment_does_not_hold_the_others_up() -> None:
@@ -207,9 +196,7 @@ def test_an_idle_segment_does_not_hold_the_others_up() -> None:
     story = Story(2)
     story.append([0])
     core = ReaderCore(story.frontier(story.beginning()), small(), follow=True)
-    while steps := core.next_steps():
-        for step in steps:
-            story.answer(core, step)
+    story.answer_all(core)
     assert set(core.idle) == {number for number in story.segments if not story.batches[number]}
     assert not core.is_awaited
     assert core.take() is not None
@@ -225,9 +212,7 @@ def test_a_segment_that_gave_nothing_while_it_has_events_at_hand_is_filled_ahead
     assert core.next_steps() == []
     story.append([0])
     core.retry_idle()
-    [step] = core.next_steps()
-    assert isinstance(step, Fill)
-    story.answer(core, step)
+    story.answer(core, fill_of(core))
     assert [len(core.take() or ()) for _ in range(3)] == [1, 1, 0]
 
 
@@ -281,8 +266,7 @@ def test_a_sealed_segment_whose_end_is_not_to_be_seen_yet_is_not_done() -> None:
     story.append([0])
     story.split(segment)
     core = reader(story, story.beginning())
-    [fill] = core.next_steps()
-    assert isinstance(fill, Fill)
+    fill = fill_of(core)
     core.take_events(fill, story.fill(fill._replace(offset=99))._replace(next_offset=0))
     [step] = core.next_steps()
     story.answer(core, step)
