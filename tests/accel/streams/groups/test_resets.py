@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from functools import cache
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from accel.errors import IllegalState
-from accel.history.store import Stream
-from accel.streams.rules.events import EventBatch
-from accel.streams.rules.reader_core import AskEnd, Fill, SegmentEnd, SegmentEvents
-from accel.streams.segment_source import cut_at
-from tests.accel.history.store.bench import Bench
 from tests.accel.streams.groups.team import NEVER_SECONDS, Team, one_batch, written
 from tests.accel.streams.reader.streams import Shop, by_key
-from tests.examples import examples
 
 
 def test_a_group_without_readers_goes_back_and_forth(orders: Shop, readers: Team) -> None:
@@ -78,46 +68,3 @@ def test_where_that_time_was_truncated_it_goes_on_at_the_head(orders: Shop, read
     orders.catalog.refresh()
     orders.accelerator.refresh()
     assert readers.group.reset_to_time(orders.source(), 0) == cut
-
-
-class Batches:
-    """A source that has batches of one segment, each with its time."""
-
-    def __init__(self, sizes: list[int], times: list[int]) -> None:
-        ends = list(itertools.accumulate(sizes))
-        self.rows = list(zip([0, *ends], ends, times, strict=False))
-        self.fills = 0
-
-    def fill(self, fill: Fill) -> SegmentEvents:
-        self.fills += 1
-        for start, end, value in self.rows:
-            if start <= fill.offset < end:
-                batch = EventBatch(
-                    fill.segment_id, value, np.arange(start, end + 1), b"", np.zeros(end - start + 1, int)
-                )
-                return SegmentEvents((batch,), end)
-        return SegmentEvents((), fill.offset)
-
-    def ask_end(self, step: AskEnd) -> SegmentEnd:
-        """It takes writes."""
-        del step
-        return SegmentEnd(None)
-
-
-@cache
-def quiet_stream() -> Stream:
-    """One segment, of which only a source knows what it holds."""
-    bench = Bench()
-    bench.create(1)
-    return bench.stream()
-
-
-@settings(max_examples=examples(100), deadline=None)
-@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 3)), max_size=30), st.integers(0, 60))
-def test_the_cut_at_a_time_is_that_of_a_walk_and_takes_few_reads(rows: list[tuple[int, int]], time_ms: int) -> None:
-    times = list(itertools.accumulate(step for _, step in rows))
-    source = Batches([size for size, _ in rows], times)
-    expected = next((start for start, _, value in source.rows if value >= time_ms), sum(size for size, _ in rows))
-    assert cut_at(quiet_stream(), source, time_ms) == {0: expected}
-    assert source.fills <= 4 * (expected + 2).bit_length() + 4
-    assert cut_at(quiet_stream(), source, None) == {0: sum(size for size, _ in rows)}

@@ -5,6 +5,7 @@ Clocks of hosts, of who scales and of who commits are all different, and change.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -66,7 +67,7 @@ class TimedSegments(MemorySegments):
 
 @dataclass
 class Source:
-    """Reads what the host has; each event is one batch."""
+    """Reads what the host has; events of one time are one batch."""
 
     stream: Stream
     host: TimedSegments
@@ -78,9 +79,10 @@ class Source:
         times = self.host.times.get(fill.segment_id, [])
         if fill.offset >= len(times):
             return SegmentEvents((), fill.offset)
-        offsets = np.array([fill.offset, fill.offset + 1])
-        batch = EventBatch(fill.segment_id, times[fill.offset], offsets, b"", np.zeros(2, int))
-        return SegmentEvents((batch,), fill.offset + 1)
+        time_ms = times[fill.offset]
+        offsets = np.arange(bisect_left(times, time_ms), bisect_right(times, time_ms) + 1)
+        batch = EventBatch(fill.segment_id, time_ms, offsets, b"", np.zeros(len(offsets), int))
+        return SegmentEvents((batch,), batch.next_offset)
 
     def ask_end(self, step: AskEnd) -> SegmentEnd:
         """See `SegmentSource.ask_end`."""
@@ -237,6 +239,20 @@ def test_with_right_clocks_the_search_begins_at_the_epoch_of_the_time() -> None:
         split_often(bench, scales)
         counts.append([bench.check(bench.now_ms - 3_500), bench.check(START_MS + 2_500), bench.check(None)])
     assert counts[0] == counts[1]
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 3)), max_size=30), st.integers(0, 60))
+def test_a_cut_takes_few_reads(batches: list[tuple[int, int]], later_ms: int) -> None:
+    bench = Timed()
+    bench.create(1)
+    time_ms = START_MS
+    for size, step_ms in batches:
+        time_ms += step_ms
+        for _ in range(size):
+            bench.host.arrive(0, time_ms)
+    before = sum(each < START_MS + later_ms for each in bench.host.times.get(0, []))
+    assert bench.check(START_MS + later_ms) <= 4 * (before + 2).bit_length() + 4
 
 
 def test_an_event_of_the_future_hides_nothing_and_does_not_move_later_epochs() -> None:
