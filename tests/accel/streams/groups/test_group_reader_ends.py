@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.accel.streams.groups.team import NEVER_SECONDS, Team, written
+from tests.accel.streams.groups.team import Team, written
 from tests.accel.streams.reader.streams import Shop, by_key
 
 
@@ -39,22 +39,6 @@ def test_who_has_nothing_waits_for_those_who_are_behind_and_shares_what_follows(
     readers.until(lambda: all(each.is_finished for each in readers.members.values()))
     assert by_key(readers.events) == orders.written
     assert readers.own("b")
-
-
-def test_of_one_that_died_behind_the_others_read_on_once_it_is_declared_offline(orders: Shop, readers: Team) -> None:
-    written(orders, 60)
-    readers.join("a", follow=False, every_seconds=NEVER_SECONDS)
-    assert len(readers.members["a"].position()) == 0
-    readers.ask("a")
-    readers.die("a")
-    readers.given.clear()
-    readers.join("b", follow=False)
-    for _ in range(10):
-        readers.ask("b")
-    assert not readers.members["b"].is_finished
-    readers.group.reader_offline("a")
-    readers.until(lambda: readers.members["b"].is_finished)
-    assert by_key(readers.events) == orders.written
 
 
 def test_all_who_follow_end_when_the_stream_is_sealed_and_read(orders: Shop, readers: Team) -> None:

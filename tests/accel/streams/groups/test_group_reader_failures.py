@@ -122,19 +122,6 @@ def test_who_does_not_know_what_came_of_a_call_gives_nothing_until_one_goes_thro
     assert by_key(readers.events) == orders.written
 
 
-def test_who_does_not_know_whether_it_has_left_gives_nothing_until_that_is_known(orders: Shop, readers: Team) -> None:
-    one_batch(orders, b"0:1", b"0:2")
-    unsure = readers.join("a", every_seconds=NEVER_SECONDS)
-    first = next(unsure)
-    unsure.commit()
-    readers.group.odds = itertools.repeat(IS_CARRIED_OUT)
-    for ask in (unsure.leave, lambda: next(unsure), unsure.next_batch):
-        with pytest.raises(StoreUnavailable):
-            ask()
-    readers.group.odds = itertools.repeat(WORKS)
-    assert [first.payload, next(unsure).payload] == [b"0:1", b"0:2"]
-
-
 def test_who_leaves_with_an_end_that_it_could_not_tell_leaves_at_that_end(orders: Shop, readers: Team) -> None:
     written(orders, 60)
     member = readers.join("a", every_seconds=NEVER_SECONDS)

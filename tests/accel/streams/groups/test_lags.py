@@ -147,25 +147,3 @@ def test_a_tail_that_is_older_than_the_position_leaves_nothing_unread(orders: Sh
     readers.read_all()
     readers.members["a"].commit()
     assert readers.group.behind(early) == 0
-
-
-def test_what_was_truncated_is_not_unread(orders: Shop) -> None:
-    written(orders, 30)
-    group = ReaderGroup.open(orders.stream, "team")
-    low, high = orders.stream.active_segments().ids.tolist()
-    orders.stream.truncate({low: 4, high: 3})
-    assert behind(orders, group) == 23
-    orders.split(0)
-    assert behind(orders, group) == 23, "nor behind a split"
-    tail = cut_at(orders.stream, orders.source(), None)
-    orders.stream.truncate({high: 3} | {each: 0 for each in tail if each != high})
-    assert behind(orders, group) == 23 - left_of(orders, low)
-    orders.stream.truncate(tail)
-    assert behind(orders, group) == 0
-    written(orders, 2)
-    assert behind(orders, group) == 2
-
-
-def left_of(orders: Shop, low: int) -> int:
-    """How many events of the first segment there were after its truncation to 4."""
-    return (orders.stream.cuts.sealed_size(low) or 0) - 4

@@ -101,19 +101,3 @@ def test_it_is_a_position_that_is_nowhere_before_either_and_no_further_than_both
         assert past.at(found, key) == max(past.at(one, key), past.at(other, key))
     assert later(other, one) == found
     assert later(found, one) == found
-
-
-@settings(max_examples=examples(100), deadline=None)
-@given(st.integers(0, 2**32), st.integers(1, 8), st.integers(0, 80), st.integers(0, 80))
-def test_who_goes_on_there_reads_the_rest(seed: int, epochs: int, steps: int, others: int) -> None:
-    past = Past(Random(seed), epochs)
-    found = later(past.walk(steps), past.walk(others))
-    frontier = Frontier(found.segments, found.cut)
-    frontier.begin()
-    read = set()
-    while open_ones := [each for each in frontier.started if each in past.following]:
-        read.update(open_ones)
-        frontier.finish(open_ones[0], past.following[open_ones[0]])
-    assert frontier.started == sorted(each.id for each in past.active)
-    assert not frontier.waiting
-    assert all(each.id in {*read, *frontier.started} for each in found.segments)

@@ -108,21 +108,6 @@ def test_who_renewed_since_it_was_looked_at_stays() -> None:
 # Readers
 
 
-def test_others_read_on_for_one_that_died_without_being_told(orders: Shop, readers: Team) -> None:
-    readers.join("a")
-    hands = Hands()
-    readers.join("b", system=hands.components())
-    readers.share()
-    written(orders, 60)
-    readers.die("a")
-    pass_time(readers, hands, LEASE_SECONDS / 2, "b")
-    assert len(readers.group.state().readers) == 2
-    pass_time(readers, hands, LEASE_SECONDS, "b")
-    readers.read_all()
-    assert by_key(readers.events) == orders.written
-    assert [each.name for each in readers.group.state().readers] == ["b"]
-
-
 def test_those_who_are_asked_for_events_stay_alive_however_long(orders: Shop, readers: Team) -> None:
     hands = {name: Hands(number * 1e6) for number, name in enumerate("abc")}
     for name, each in hands.items():

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 
 from accel.errors import IllegalState
-from tests.accel.streams.groups.team import NEVER_SECONDS, Team, one_batch, written
+from tests.accel.streams.groups.team import NEVER_SECONDS, Team, written
 from tests.accel.streams.reader.streams import Shop, by_key
 
 
@@ -56,15 +54,3 @@ def test_a_group_goes_on_where_events_of_a_time_begin(orders: Shop, readers: Tea
         assert len(found) == len(set(found))
     readers.group.reset_to_time(orders.source(), times[-1] + 1)
     assert list(readers.join("late", follow=False)) == []
-
-
-def test_where_that_time_was_truncated_it_goes_on_at_the_head(orders: Shop, readers: Team) -> None:
-    one_batch(orders, b"0:1", b"0:2")
-    written(orders, 12)
-    with orders.reader() as reader:
-        list(itertools.islice(reader, 6))
-        cut = reader.position()
-    orders.stream.truncate(cut)
-    orders.catalog.refresh()
-    orders.accelerator.refresh()
-    assert readers.group.reset_to_time(orders.source(), 0) == cut

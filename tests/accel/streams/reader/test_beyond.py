@@ -136,15 +136,6 @@ def test_to_check_a_cut_opens_no_session(store: MemoryStore, orders: Orders) -> 
     assert orders.streams.stream("shop", "orders").cuts.tail() == IdMap([0], [WRITTEN]), "and with one it says the same"
 
 
-def test_a_truncation_beyond_the_end_leaves_a_stream_that_is_written_and_read(orders: Orders) -> None:
-    for at in (WRITTEN + 1, 1000):
-        with pytest.raises(PositionBeyondEnd):
-            orders.stream.truncate({0: at})
-    orders.stream.split(0)
-    orders.write(20)
-    assert len(all_of(orders.streams)) == WRITTEN + 20
-
-
 def test_the_end_of_a_segment_that_another_node_took_over_is_the_newest() -> None:
     """What a session was the last to write is no end once another node writes."""
     store = MemoryStore()

@@ -260,21 +260,6 @@ def test_what_failed_is_asked_again_and_nothing_is_lost() -> None:
     assert core.buffered_bytes == 0
 
 
-def test_a_sealed_segment_whose_end_is_not_to_be_seen_yet_is_not_done() -> None:
-    story = Story(1)
-    [segment] = story.active
-    story.append([0])
-    story.split(segment)
-    core = reader(story, story.beginning())
-    fill = fill_of(core)
-    core.take_events(fill, story.fill(fill._replace(offset=99))._replace(next_offset=0))
-    [step] = core.next_steps()
-    story.answer(core, step)
-    assert core.idle == {segment.id: 0}
-    assert not core.is_finished
-    assert told(run(story, core, Random(1))) == story.told
-
-
 def test_an_end_beyond_that_of_a_sealed_segment_lets_nothing_in_that_follows() -> None:
     story = Story(2)
     first, second = story.active

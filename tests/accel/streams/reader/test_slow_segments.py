@@ -88,17 +88,6 @@ def test_a_segment_that_hangs_in_history_is_named_after_the_wait_and_nothing_is_
     assert reader.stats().held_seconds >= 0.1
 
 
-def test_a_segment_that_hangs_is_passed_and_counted_where_the_reader_may(orders: Shop) -> None:
-    source = slow_orders(orders)
-    settings = replace(HASTY, passes_late_segments=True)
-    with answering(source), orders.reader(source=source, settings=settings) as reader:
-        first = next(reader)
-        assert first.segment_id != source.segment_id
-        assert reader.stats().passes["timed out"] == 1
-        source.may_answer.set()
-        assert by_key([first, *reader]) == orders.written
-
-
 def test_a_lost_segment_is_named_by_each_call_and_nothing_is_passed(orders: Shop) -> None:
     source = slow_orders(orders, lambda: ObjectLost(7, "an object", 4))
     with orders.reader(source=source, settings=HASTY) as reader:

@@ -35,16 +35,6 @@ def test_a_value_of_a_wrong_clock_holds_no_longer_than_that_clock(steps: list[tu
         assert clock.now() == last <= source[0] + skew_max
 
 
-def test_a_clock_that_is_set_back_a_little_stays_where_it_was_and_far_back_follows() -> None:
-    times = iter([1000, 990, 400, 401])
-    clock = HostClock(lambda: next(times), skew_max=100)
-    assert [clock.now() for _ in range(4)] == [1000, 1000, 400, 401]
-
-
-def test_seconds_become_milliseconds() -> None:
-    assert HostClock.of_seconds(lambda: 1_760_000_000.1239).now() == 1_760_000_000_123
-
-
 @given(st.integers(0, 10**14 - 1))
 @example(1001)
 def test_no_millisecond_is_lost_to_the_form_of_seconds(time_ms: int) -> None:

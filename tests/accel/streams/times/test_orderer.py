@@ -34,15 +34,6 @@ def test_the_choice_is_the_lowest_value_then_the_lowest_id_but_drained_ones_firs
     assert Orderer(each).choose() == naive(each)
 
 
-@given(standings, st.randoms(use_true_random=False))
-def test_the_choice_does_not_depend_on_the_order_in_which_segments_are_told(
-    each: list[Standing[int]], rng: object
-) -> None:
-    shuffled = list(each)
-    rng.shuffle(shuffled)  # type: ignore[attr-defined]  # hypothesis does not name its type
-    assert Orderer(shuffled).choose() == Orderer(each).choose()
-
-
 @given(st.lists(standings, max_size=6))
 def test_it_is_how_a_segment_stands_last_that_counts(changes: list[list[Standing[int]]]) -> None:
     orderer: Orderer[int] = Orderer()
