@@ -75,7 +75,7 @@ AREAS: Final = (
         _NODE_LIST,
         _tests(
             "accel/catalog",
-            "list_collection list_undo stream_ranges stream_objects list_commits compaction_check stream_model "
+            "list_undo stream_ranges stream_objects list_commits compaction_check stream_model "
             "list_model checks discarding undoable image_builder facts catalog verifying undoing take_over collecting "
             "node_writer uploading restoring edges crashes",
         ),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from accel.catalog.node_list import Undo, after_undo, check_list, with_new_session
-from accel.catalog.records import NO_COMMIT, NodeList, with_delete_pending, without_collected
+from accel.catalog.node_list import Undo, after_undo, check_list
+from accel.catalog.records import NodeList, with_delete_pending, without_collected
 from accel.errors import CommitRefused
-from tests.accel.catalog.building import compacted, done, list_of, live_ids, prepared, stream_objects, uploaded
+from tests.accel.catalog.building import compacted, done, list_of, live_ids, stream_objects, uploaded
 
 NOW_MS = 9000
 
@@ -16,22 +16,6 @@ def undo(now: NodeList, earlier: NodeList) -> Undo:
     result = done(after_undo(now, earlier, NOW_MS))
     assert check_list(result.node_list) == []
     return result
-
-
-def test_the_sources_of_a_bad_commit_come_back_and_its_output_goes() -> None:
-    earlier = list_of(10, 11, 12)
-    result = undo(compacted(earlier, [10, 11], 20), earlier)
-    assert live_ids(result.node_list) == [10, 11, 12]
-    assert result.revived["object_id"].tolist() == [10, 11]
-    assert result.withdrawn.tolist() == [20]
-    assert result.node_list.retired[["object_id", "retired_at_ms", "retired_by"]].tolist() == [(20, NOW_MS, NO_COMMIT)]
-    assert result.node_list.next_order_id == 5
-
-
-def test_later_uploads_stay_even_where_they_were_compacted_together_with_earlier_objects() -> None:
-    earlier = list_of(10, 11)
-    now = compacted(uploaded(uploaded(earlier, 12), 13), [11, 12], 20)
-    assert live_ids(undo(now, earlier).node_list) == [10, 11, 12, 13]
 
 
 def test_a_compaction_of_later_uploads_alone_is_left_alone() -> None:
@@ -52,48 +36,12 @@ def test_commits_that_stand_on_the_bad_one_are_taken_back_with_it() -> None:
     assert sorted(result.node_list.retired["object_id"].tolist()) == [20, 21]
 
 
-def test_sources_that_went_to_stream_objects_only_come_back() -> None:
-    earlier = list_of(10, 11)
-    result = undo(compacted(earlier, [10], None, stream_objects((20, 7, 0, 5))), earlier)
-    assert live_ids(result.node_list) == [10, 11]
-    assert result.commits == (2,)
-    assert result.node_list.withdrawn_commits == (2,)
-    assert result.withdrawn_stream_objects["object_id"].tolist() == [20]
-    assert not len(result.node_list.stream_objects)
-
-
-def test_stream_objects_of_other_commits_stay() -> None:
-    earlier = compacted(list_of(10, 11, 12), [10], 20, stream_objects((21, 7, 0, 5)))
-    now = compacted(earlier, [20, 11], 22, stream_objects((23, 8, 0, 5)))
-    now = uploaded(now, 13, stream_objects((24, 9, 0, 5)))
-    result = undo(now, earlier)
-    assert result.node_list.stream_objects["object_id"].tolist() == [21, 24]
-    assert live_ids(result.node_list) == [20, 11, 12, 13]
-
-
-def test_epoch_and_promises_stay_as_they_are() -> None:
-    earlier = list_of(10, 11)
-    now = with_new_session(prepared(compacted(earlier, [10, 11], 20), 30))
-    result = undo(now, earlier)
-    assert result.node_list.epoch == 2
-    assert result.node_list.prepared["object_id"].tolist() == [30]
-
-
 def test_where_nothing_was_taken_out_there_is_nothing_to_undo() -> None:
     earlier = list_of(10, 11)
     assert after_undo(uploaded(earlier, 12), earlier, NOW_MS) is None
     assert after_undo(earlier, earlier, NOW_MS) is None
     result = undo(compacted(earlier, [10, 11], 20), earlier)
     assert after_undo(result.node_list, earlier, NOW_MS) is None
-
-
-def test_an_undone_group_can_be_compacted_again_and_undone_again() -> None:
-    earlier = list_of(10, 11)
-    first = undo(compacted(earlier, [10, 11], 20), earlier).node_list
-    second = compacted(first, [10, 11], 21)
-    assert live_ids(second) == [21]
-    assert live_ids(undo(second, earlier).node_list) == [10, 11]
-    assert live_ids(undo(second, first).node_list) == [10, 11]
 
 
 def test_an_undo_in_between_cannot_be_undone() -> None:

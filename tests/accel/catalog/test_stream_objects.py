@@ -8,10 +8,7 @@ from accel.catalog.records import NO_COMMIT, Rows, StreamShard, with_delete_pend
 from accel.catalog.stream_shards import (
     check_shard,
     with_replacement,
-    with_starts,
     with_stream_objects,
-    with_withdrawn,
-    without_commits,
 )
 from accel.errors import CommitRefused
 from tests.accel.catalog.building import NODE, bucket_of_streams, done, stream_objects
@@ -34,19 +31,6 @@ def filled() -> StreamShard:
     return done(with_stream_objects(bucket_of_streams(3, 5), rows, 500))
 
 
-def test_objects_stand_by_stream_and_offset() -> None:
-    assert ids(filled().stream_objects) == [20, 21, 22]
-    assert check_shard(filled()) == []
-
-
-def test_what_lies_here_already_is_skipped_live_or_retired() -> None:
-    bucket = done(with_starts(filled(), 3, 5, 1000))
-    again = stream_objects((20, 3, 0, 5), (21, 3, 5, 15))
-    assert with_stream_objects(bucket, again, 2000) is None
-    more = stream_objects((20, 3, 0, 5), (23, 3, 15, 20))
-    assert ids(done(with_stream_objects(bucket, more, 2000)).stream_objects) == [21, 23, 22]
-
-
 def test_an_id_that_lies_here_with_other_facts_is_refused() -> None:
     with pytest.raises(
         CommitRefused, match=r"expected object 20 with \[0, 6\) of stream 3, found object 20 with \[0, 5\)"
@@ -60,13 +44,6 @@ def test_an_object_that_overlaps_another_is_refused_with_both_named(start: int, 
         CommitRefused, match=r"stream shard 0: expected objects of a stream that do not overlap, found .*object 30"
     ):
         with_stream_objects(filled(), stream_objects((30, 3, start, end)), 500)
-
-
-def test_an_object_below_the_first_kept_offset_is_retired_at_once() -> None:
-    bucket = done(with_starts(bucket_of_streams(3), 3, 5, 400))
-    bucket = done(with_stream_objects(bucket, stream_objects((20, 3, 0, 5), (21, 3, 4, 9)), 500))
-    assert ids(bucket.stream_objects) == [21]
-    assert bucket.retired[["object_id", "retired_at_ms"]].tolist() == [(20, 500)]
 
 
 def test_objects_of_unknown_streams_are_refused() -> None:
@@ -112,23 +89,6 @@ def test_a_merged_object_holds_just_what_its_sources_hold(
 def test_a_merge_is_of_one_object_of_the_named_stream() -> None:
     with pytest.raises(CommitRefused, match="expected one object of stream 5"):
         with_replacement(filled(), 5, stream_objects((30, 3, 0, 15)), [20, 21], 900)
-
-
-def test_what_undone_commits_made_is_retired() -> None:
-    bucket = done(without_commits(filled(), NODE, [8], 900))
-    assert ids(bucket.stream_objects) == [20]
-    assert ids(bucket.retired) == [21, 22]
-    assert without_commits(bucket, NODE, [8], 950) is None
-    assert without_commits(filled(), NODE + 1, [7, 8], 900) is None
-
-
-def test_a_withdrawn_object_is_not_listed_when_it_comes_late() -> None:
-    late = stream_objects((23, 3, 15, 20), (21, 3, 5, 15))
-    bucket = done(with_withdrawn(filled(), late, 900))
-    assert ids(bucket.stream_objects) == [20, 22]
-    assert ids(bucket.retired) == [21, 23]
-    assert with_withdrawn(bucket, late, 950) is None
-    assert with_stream_objects(bucket, late, 950) is None
 
 
 def test_retired_objects_are_doomed_before_they_are_forgotten() -> None:

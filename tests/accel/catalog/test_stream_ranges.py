@@ -12,10 +12,9 @@ from accel.catalog.stream_shards import (
     with_moved_ranges,
     with_open_ranges,
     with_starts,
-    with_stream_objects,
 )
 from accel.errors import CommitRefused
-from tests.accel.catalog.building import bucket_of_streams, done, stream_objects
+from tests.accel.catalog.building import bucket_of_streams, done
 
 NODE, OTHER = 4, 7
 
@@ -47,15 +46,6 @@ def test_a_new_stream_begins_at_0_or_where_it_is_told_to() -> None:
     assert bucket.ranges["epoch"].tolist() == [1, 1]
 
 
-def test_a_stream_continues_on_the_next_node_where_it_ended() -> None:
-    assert ranges_of(moved_twice(), 3) == [(0, 0, 10, NODE), (1, 10, 25, OTHER), (2, 25, OPEN, NODE)]
-    assert check_shard(moved_twice()) == []
-
-
-def test_opening_again_on_the_same_node_changes_nothing() -> None:
-    assert with_open_ranges(moved_twice(), [3, 5], NODE, 9, [25, OPEN]) is None
-
-
 def test_ranges_move_once_to_one_session() -> None:
     bucket = bucket_of_streams(3, 5)
     seen = bucket.ranges.copy()
@@ -75,12 +65,6 @@ def test_closed_streams_stay_closed_where_they_are_not_to_be_continued() -> None
     assert ranges_of(opened, 9) == [(0, 0, OPEN, OTHER)]
 
 
-def test_known_and_new_streams_are_opened_together() -> None:
-    bucket = done(with_open_ranges(moved_twice(), [9, 3, 1], NODE, 2))
-    assert starts(bucket) == {1: 0, 3: 0, 5: 0, 9: 0}
-    assert ranges_of(bucket, 3) == ranges_of(moved_twice(), 3)
-
-
 def test_a_stream_that_is_open_on_another_node_is_refused() -> None:
     with pytest.raises(
         CommitRefused,
@@ -93,12 +77,6 @@ def test_a_stream_that_ended_elsewhere_than_the_caller_believes_is_refused() -> 
     bucket = done(with_closed_ranges(bucket_of_streams(3), 3, NODE, 10))
     with pytest.raises(CommitRefused, match="stream 3: expected a start where the stream ended, found start 9, end 10"):
         with_open_ranges(bucket, 3, OTHER, 1, 9)
-
-
-def test_closing_again_at_the_same_end_changes_nothing_even_after_others_went_on() -> None:
-    bucket = moved_twice()
-    assert with_closed_ranges(bucket, 3, OTHER, 25) is None
-    assert with_closed_ranges(done(with_closed_ranges(bucket, 5, NODE, 7)), [5], NODE, [7]) is None
 
 
 def test_closing_at_another_end_or_on_another_node_is_refused() -> None:
@@ -119,34 +97,12 @@ def test_if_one_of_many_streams_is_refused_none_is_changed() -> None:
         with_closed_ranges(moved_twice(), [3, 5], NODE, [30, -1])
 
 
-def test_a_start_only_rises() -> None:
-    bucket = done(with_starts(moved_twice(), [3, 5], [12, 0], 1000))
-    assert starts(bucket) == {3: 12, 5: 0}
-    assert with_starts(bucket, [3, 5], [11, 0], 1000) is None
-
-
-def test_ranges_wholly_below_the_start_are_forgotten_but_the_last_one_stays() -> None:
-    bucket = done(with_starts(moved_twice(), 3, 10, 1000))
-    assert ranges_of(bucket, 3) == [(1, 10, 25, OTHER), (2, 25, OPEN, NODE)]
-    bucket = done(with_closed_ranges(bucket, 3, NODE, 30))
-    bucket = done(with_starts(bucket, 3, 30, 1000))
-    assert ranges_of(bucket, 3) == [(2, 25, 30, NODE)]
-    assert ranges_of(done(with_open_ranges(bucket, 3, OTHER, 1)), 3) == [(2, 25, 30, NODE), (3, 30, OPEN, OTHER)]
-
-
 def test_trimming_a_stream_leaves_the_ranges_of_others_alone() -> None:
     bucket = done(with_closed_ranges(bucket_of_streams(3, 5), 5, NODE, 0))
     bucket = done(with_open_ranges(bucket, 5, OTHER, 1))
     bucket = done(with_starts(bucket, 3, 1, 1000))
     assert ranges_of(bucket, 5) == [(0, 0, 0, NODE), (1, 0, OPEN, OTHER)]
     assert with_closed_ranges(bucket, 5, NODE, 0) is None  # who closed it may say so once more
-
-
-def test_stream_objects_wholly_below_the_start_are_retired() -> None:
-    bucket = done(with_stream_objects(moved_twice(), stream_objects((20, 3, 0, 5), (21, 3, 5, 15), (22, 5, 0, 4)), 500))
-    bucket = done(with_starts(bucket, 3, 5, 1000))
-    assert bucket.stream_objects["object_id"].tolist() == [21, 22]
-    assert bucket.retired[["object_id", "retired_at_ms", "doomed"]].tolist() == [(20, 1000, 0)]
 
 
 def test_a_start_beyond_the_end_of_a_closed_stream_is_refused() -> None:

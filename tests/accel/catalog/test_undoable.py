@@ -16,7 +16,7 @@ from accel.catalog.undo import undo
 from accel.errors import CommitRefused
 from accel.image import MetadataImage
 from loaders.store.decorated import StoreCall
-from tests.world import FORMAT, Interrupted, World
+from tests.world import FORMAT, Interrupted, World, list_of_node
 
 Answer = TypeVar("Answer")
 
@@ -91,14 +91,10 @@ def test_a_refresh_asks_once_after_trimming_too(compacted: Compacted) -> None:
 
 
 def test_a_commit_can_be_undone_until_its_sources_are_doomed(compacted: Compacted) -> None:
-    seen = compacted.catalog.parts.keys.node_list(4).read()
-    assert seen is not None
-    assert undoable_commits(seen.value).tolist() == [4]
+    assert undoable_commits(list_of_node(compacted.catalog)).tolist() == [4]
     compacted.world.clock.seconds += FORMAT.retired_seconds + 1
     collect(compacted.catalog, plan_collection(compacted.catalog))
-    seen = compacted.catalog.parts.keys.node_list(4).read()
-    assert seen is not None
-    assert undoable_commits(seen.value).tolist() == []
+    assert undoable_commits(list_of_node(compacted.catalog)).tolist() == []
 
 
 def test_what_a_compaction_made_is_merged_when_nobody_can_undo_it_any_more(compacted: Compacted) -> None:

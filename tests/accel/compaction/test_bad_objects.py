@@ -162,15 +162,6 @@ def test_what_was_set_aside_is_read_again_when_a_person_says_so(bench: Bench) ->
     assert bench.rows() == [(bench.victim, Cause.BLOCK, 2)]
 
 
-def test_requests_of_a_failed_attempt_are_counted(bench: Bench) -> None:
-    bench.damage_block()
-    plan = plan_compaction(bench.catalog, all_of_it(nodes=frozenset({NODE}), target_objects=1))
-    report = compact(bench.catalog, plan)
-    written_and_read_back = 2 * report.added_objects
-    assert report.added_objects == 2
-    assert report.requests == UPLOADS + (UPLOADS - 1) + written_and_read_back
-
-
 @pytest.mark.parametrize("error", [AccessDenied, RequestRefused, StoreUnavailable])
 def test_an_object_that_the_store_does_not_read_costs_only_itself(bench: Bench, error: type[StoreError]) -> None:
     bench.cluster.trim(1, 1)  # so that the collector looks for objects of which nothing is kept
@@ -217,14 +208,6 @@ def test_a_store_that_refuses_more_objects_than_a_list_remembers_fails_the_node(
     assert len(bench.rows()) == BAD_OBJECTS_MAX
 
 
-def test_an_object_that_the_store_does_not_answer_for_does_not_end_a_collection(bench: Bench) -> None:
-    for stream_id, end in ((1, UPLOADS), (2, 2 * UPLOADS)):
-        bench.cluster.trim(stream_id, end)
-    bench.faults.by_key[bench.key] = StoreUnavailable
-    collect(bench.catalog, plan_collection(bench.catalog))
-    assert bench.cluster.live_ids(NODE) == [bench.victim]
-
-
 def test_a_damaged_block_is_named_by_verify_once_a_merge_has_found_it(bench: Bench) -> None:
     sound = bench.damage_block()
     assert verify(bench.catalog).problems == []
@@ -253,25 +236,6 @@ def test_a_damaged_block_that_a_merge_has_found_is_put_back_from_a_copy(has_mark
         assert put_back(catalog, copy, is_dry_run=True).found == ()
         assert not compact(catalog, plan_compaction(catalog, all_of_it())).is_partial
         assert len(catalog.refresh().nodes[NODE]) == 1
-
-
-def test_hints_are_built_without_a_lost_object_and_it_is_named_once(bench: Bench) -> None:
-    body = bench.world.memory.get(bench.key).body
-    bench.world.memory.delete(bench.key)
-    assert [bench.hints().is_partial for _ in range(2)] == [True, False]
-    assert bench.rows() == [(bench.victim, Cause.MISSING, 1)]
-    bench.world.memory.put(bench.key, body)
-    report = bench.hints()
-    assert (report.is_partial, report.row()["covered_objects"], bench.rows()) == (False, 2 * UPLOADS, [])
-
-
-def test_a_row_leaves_the_list_with_its_object(bench: Bench) -> None:
-    sound = bench.damage_block()
-    bench.compact()
-    bench.world.memory.put(bench.key, sound)
-    plan = plan_compaction(bench.catalog, all_of_it(target_objects=1))
-    assert compact(bench.catalog, plan).rewritten_objects > 0
-    assert not len(bench.node_list().set_aside)
 
 
 def test_a_damaged_source_of_a_controller_is_named_and_its_neighbours_are_merged(bench: Bench) -> None:

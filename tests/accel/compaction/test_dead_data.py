@@ -25,10 +25,9 @@ from accel.catalog.dead_objects import (
 from accel.catalog.keys import NODE_LIST_HISTORY, list_version_prefix
 from accel.catalog.node_list import after_undo, check_list
 from accel.catalog.records import NodeList, StreamShard
-from accel.catalog.undo import undo
 from accel.compaction import CompactionSettings, compact, plan_compaction
 from accel.compaction.planning import REWRITE_DAYS
-from accel.errors import AccessDenied, MaintenanceRefused, MaintenanceStopped
+from accel.errors import AccessDenied, MaintenanceStopped
 from accel.testing import Fault, FaultStore
 from loaders.object_ref import ObjectRef
 from loaders.store import ALWAYS, Body, Condition, MemoryStore, ObjectStore
@@ -97,17 +96,6 @@ def test_objects_of_a_deleted_stream_go_after_the_retention_though_no_compaction
     aging.cluster.check_ends()
 
 
-def test_objects_of_a_stream_that_moved_away_go_once_it_is_trimmed_beyond_what_the_node_wrote(aging: Aging) -> None:
-    """Its shard has no record of the first node then."""
-    aging.cluster.uploads(4, NODE, {7: 3})
-    aging.cluster.upload(NODE, {8: 1})
-    aging.cluster.upload(OTHER, {7: 3})
-    aging.cluster.trim(7, 13)
-    aging.days(2, compacts=False)
-    assert (aging.held(7), aging.held(8)) == (3, 1)
-    aging.cluster.check()
-
-
 @pytest.mark.parametrize(
     "choices",
     [{}, {"max_objects_per_node": 8, "target_object_size_bytes": 1 << 20}, {"target_object_size_bytes": 1}],
@@ -130,25 +118,6 @@ def test_a_deleted_stream_among_live_ones_goes_within_the_promised_days(
     assert keys_of(aging.world) == before  # nothing is rewritten again
 
 
-def test_what_a_live_stream_was_trimmed_by_goes_likewise_where_it_is_a_large_share(aging: Aging) -> None:
-    aging.cluster.uploads(6, NODE, {7: 10, 8: 10})
-    aging.cluster.trim(7, 40)
-    aging.days(DAYS_MAX)
-    assert aging.held(7) == 20
-    assert aging.held(8) == 60
-    aging.cluster.check()
-    aging.cluster.check_ends()
-
-
-def test_a_small_share_of_a_live_stream_stays_until_the_object_is_compacted(aging: Aging) -> None:
-    aging.cluster.uploads(6, NODE, {7: 1, 8: 20})
-    aging.cluster.trim(7, 6)
-    before = keys_of(aging.world)
-    aging.days(REWRITE_DAYS)
-    assert keys_of(aging.world) == before
-    assert CompactionSettings().dead_share > 1 / 20
-
-
 def test_a_node_whose_objects_are_all_dead_is_emptied_and_collected_ever_after(aging: Aging) -> None:
     """An empty list looked damaged: no collection of any node was made any more."""
     for _ in range(5):
@@ -166,28 +135,6 @@ def test_a_node_whose_objects_are_all_dead_is_emptied_and_collected_ever_after(a
     aging.cluster.upload(NODE, {9: 4})
     aging.days(2)
     assert aging.held(9) == 4
-    aging.cluster.check()
-
-
-def test_a_list_that_lost_its_objects_otherwise_still_counts_as_damaged(aging: Aging) -> None:
-    aging.cluster.upload(NODE, {7: 3})
-    key = aging.cluster.catalog.parts.keys.node_list(NODE)
-    key.change(lambda now: None if now is None else replace(now, live=now.live[:0], sketches=now.sketches[:0]))
-    with pytest.raises(MaintenanceRefused, match="expected live objects"):
-        aging.days(1)
-
-
-def test_a_retirement_can_be_undone_until_the_objects_are_deleted(aging: Aging) -> None:
-    refs = [aging.cluster.upload(NODE, {7 + at % 2: 3}) for at in range(6)]
-    aging.delete(7)
-    aging.world.wait(DAY_SECONDS)
-    with aging.world.open() as catalog:
-        report = collect(catalog, plan_collection(catalog))
-        dead = [ref.object_id for ref in refs[::2]]
-        assert [[ref.object_id for ref in each.refs] for each in report.retired] == [dead]
-        assert aging.cluster.live_ids(NODE) == [ref.object_id for ref in refs[1::2]]
-        undo(catalog, NODE)
-    assert aging.cluster.live_ids(NODE) == [ref.object_id for ref in refs]
     aging.cluster.check()
 
 
@@ -285,17 +232,6 @@ def test_objects_are_merged_by_the_bytes_that_remain_of_them(aging: Aging) -> No
     assert len(cluster.live_ids(NODE)) <= 16 < len(before)
     assert cluster.plan(LIMITED).groups == ()
     cluster.check()
-
-
-def test_groups_with_much_that_is_not_needed_go_first(aging: Aging) -> None:
-    cluster = aging.cluster
-    for _ in range(4):
-        cluster.upload(NODE, {7: 40, 8: 2})
-        cluster.upload(OTHER, {9: 20})
-    cluster.trim(7, 160)
-    plan = cluster.plan(CompactionSettings(rewrite_all=True, min_age_seconds=0, max_bytes=9000))
-    assert plan.groups[0].node_id == NODE
-    assert plan.groups[0].source_bytes > plan.groups[1].output_bytes > plan.groups[0].output_bytes
 
 
 @pytest.mark.parametrize(("share", "left"), [(0.4, 11), (0.6, 21), (1.0, 21)])

@@ -14,7 +14,6 @@ from accel.compaction.grouping import (
     SLACK_OBJECTS,
     Run,
     choose_groups,
-    join_neighbours,
     removed,
     rewritten_bytes,
 )
@@ -85,27 +84,6 @@ def test_no_more_bytes_are_rewritten_than_allowed(case: Case, wanted: int, bytes
     if not groups:
         affordable = [removes for removes, size in case.least_bytes().items() if 0 < removes <= wanted <= size]
         assert all(case.least_bytes()[removes] > bytes_max for removes in affordable)
-
-
-@given(cases(), st.integers(1, 12), st.integers(1, 300))
-def test_joining_ends_when_enough_objects_went_or_nothing_more_is_affordable(
-    case: Case, wanted: int, bytes_max: int
-) -> None:
-    groups = join_neighbours([], case.sizes, case.earliest, wanted, bytes_max)
-    case.check(groups)
-    assert removed(groups) <= wanted
-    assert case.bytes_of(groups) <= bytes_max
-
-
-def test_small_objects_go_before_large_ones() -> None:
-    assert choose_groups([100, 1, 1, 1, 100, 2, 2, 2], [0] * 8, 2) == [(1, 4)]
-
-
-def test_a_lot_of_equal_objects_are_merged_to_few_groups() -> None:
-    earliest = [max(0, last - 99) for last in range(1000)]
-    groups = choose_groups([7] * 1000, earliest, 900)
-    assert removed(groups) == 900
-    assert len(groups) == 10
 
 
 def test_nothing_is_grouped_where_nothing_is_wanted_or_there() -> None:

@@ -49,16 +49,6 @@ def test_a_hole_below_the_first_kept_offset_is_none_after_merging(cluster: Clust
     cluster.check()
 
 
-def test_what_is_dropped_may_hold_the_hole_of_an_object_that_is_rewritten(cluster: Cluster) -> None:
-    cluster.trim(1, 7)
-    holed = cluster.live_ids(NODE)[-1]
-    for _ in range(7):
-        cluster.world.wait(24 * HOUR_SECONDS)
-        cluster.compact(CompactionSettings())
-    assert holed not in cluster.live_ids(NODE)
-    cluster.check()
-
-
 def test_an_object_whose_hole_would_remain_is_not_rewritten(cluster: Cluster) -> None:
     cluster.trim(2, 5)
     holed = cluster.live_ids(NODE)[-1]

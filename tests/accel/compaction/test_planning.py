@@ -20,8 +20,8 @@ from accel.compaction import (
 from accel.compaction.grouping import TOO_LARGE
 from accel.errors import MaintenanceRefused
 from accel.testing import Fault, FaultStore
-from tests.accel.compaction.world import Cluster, all_of_it, index_of
-from tests.world import HOUR_SECONDS, LAYOUT
+from tests.accel.compaction.world import Cluster, all_of_it
+from tests.world import HOUR_SECONDS
 
 NODE, OTHER = 4, 7
 
@@ -94,27 +94,6 @@ def test_young_objects_are_left_alone() -> None:
     assert spans(cluster.plan().groups[0]) == (0, 7)
 
 
-def test_what_lies_apart_is_never_merged() -> None:
-    cluster = Cluster()
-    for node in (NODE, NODE, OTHER, OTHER, NODE, NODE):
-        cluster.upload(node, {1: 2, (2 if node == NODE else 3): 1})
-    plan = cluster.plan()
-    assert {(each.node_id, *spans(each)) for each in plan.groups} == {(NODE, 0, 2), (NODE, 2, 4), (OTHER, 0, 2)}
-    assert not compact(cluster.catalog, plan).is_partial
-    cluster.check()
-
-
-def test_holes_may_be_merged_by_giving_each_run_an_object_of_its_own() -> None:
-    cluster = Cluster()
-    for node in [NODE] * 6 + [OTHER] + [NODE] * 6:
-        cluster.upload(node, {1: 1, 2: 1} if node == NODE else {1: 1})
-    [group] = cluster.plan(all_of_it(split_holes=True, nodes=frozenset({NODE}))).groups
-    assert (len(group.sources), group.set_objects, group.stream_objects) == (12, 1, 2)
-    cluster.compact(all_of_it(split_holes=True))
-    cluster.check()
-    assert len(cluster.live_ids(NODE)) == 1
-
-
 def test_a_group_that_would_not_have_fewer_objects_is_left_out() -> None:
     cluster = cluster_of(3, streams=4)
     plan = cluster.plan(all_of_it(split_size_bytes=1))
@@ -128,18 +107,6 @@ def test_a_plan_that_makes_many_objects_of_one_stream_is_refused() -> None:
     with pytest.raises(MaintenanceRefused, match=r"max_stream_objects = 5 .* found 6 from 7 objects"):
         cluster.plan(settings)
     assert cluster.plan(all_of_it(split_size_bytes=1, max_stream_objects=6)).stream_objects == 6
-
-
-def test_an_object_that_cannot_be_opened_stays_and_is_named() -> None:
-    cluster = cluster_of(7)
-    missing, corrupt = (cluster.live_ids(NODE)[at] for at in (2, 4))
-    cluster.world.memory.delete(LAYOUT.object_key(missing))
-    body = bytearray(cluster.world.memory.get(LAYOUT.object_key(corrupt)).body)
-    body[-1] ^= 1
-    cluster.world.memory.put(LAYOUT.object_key(corrupt), bytes(body))
-    plan = cluster.plan()
-    assert {spans(each) for each in plan.groups} == {(0, 2), (5, 7)}
-    assert [each.object_ids for each in plan.skipped] == [(missing,), (corrupt,)]
 
 
 def test_an_object_that_the_store_does_not_answer_for_once_is_opened_again() -> None:
@@ -180,18 +147,6 @@ def test_a_budget_is_shared_by_all_nodes() -> None:
     assert [(each.node_id, len(each.object_ids)) for each in plan.skipped] == [(OTHER, 4)]
 
 
-def test_a_node_whose_writer_is_long_gone_is_compacted_like_any_other() -> None:
-    cluster = cluster_of(5)
-    cluster.move(1, OTHER)
-    cluster.move(2, OTHER)
-    cluster.catalog.close()
-    cluster.catalog, cluster.writers = cluster.world.open(), {}
-    cluster.upload(OTHER, {1: 1})
-    assert cluster.compact().rewritten_objects == 5
-    assert len(cluster.live_ids(NODE)) == 1
-    cluster.check()
-
-
 def test_one_node_at_a_time_can_be_planned_elsewhere() -> None:
     cluster = cluster_of(5)
     settings = all_of_it()
@@ -201,14 +156,6 @@ def test_one_node_at_a_time_can_be_planned_elsewhere() -> None:
         node = pickle.loads(pickle.dumps(plan_node(elsewhere.parts, *sent)))  # noqa: S301 - likewise
     plan = pickle.loads(pickle.dumps(assemble_plan(0, settings, (node,))))  # noqa: S301 - likewise
     assert plan.to_dict()["groups"] == cluster.plan(settings).to_dict()["groups"]
-
-
-def test_indexes_of_a_group_keep_to_their_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = cluster_of(8, streams=3)
-    one = index_of(cluster.world.memory, cluster.live_ids(NODE)[0]).nbytes
-    monkeypatch.setattr("accel.compaction.planning.GROUP_INDEX_SIZE_BYTES_MAX", 3 * one)
-    plan = cluster.plan(all_of_it())
-    assert sorted(len(each.sources) for each in plan.groups) == [2, 3, 3]
 
 
 def test_a_node_that_will_be_above_its_limit_within_an_hour_is_compacted_before() -> None:
@@ -263,13 +210,6 @@ def assert_nothing_to_do(settings: CompactionSettings, reason: str) -> None:
     report = compact(cluster.catalog, plan)
     assert report.reasons == plan.reasons
     assert report.to_dict()["reasons"] == list(plan.reasons)
-
-
-def test_the_size_of_a_group_that_a_plan_names_leaves_no_node_above_its_target() -> None:
-    cluster = cluster_of(12)
-    cluster.world.wait(2 * HOUR_SECONDS)
-    cluster.compact(CompactionSettings(max_objects_per_node=10, target_object_size_bytes=ENOUGH_BYTES))
-    assert len(cluster.live_ids(NODE)) <= 8
 
 
 def test_a_list_with_holes_says_so() -> None:

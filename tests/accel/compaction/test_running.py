@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
-import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
 
 import pytest
@@ -24,11 +22,9 @@ from accel.compaction import (
     run_group,
 )
 from accel.compaction.running import ATTEMPTS_MAX, commit_outcome
-from accel.errors import CommitRefused, StoreUnavailable
+from accel.errors import CommitRefused
 from accel.testing import Fault, FaultStore
-from loaders.object_writer import ATTEMPTS_MAX as PUT_ATTEMPTS_MAX
 from loaders.store import CountingStore
-from loaders.store.decorated import WRITES
 from tests.accel.compaction.world import Cluster, all_of_it, keys_of
 
 NODE, OTHER = 4, 7
@@ -91,21 +87,6 @@ def test_a_plan_that_is_carried_out_again_finds_all_done_and_merges_nothing(clus
     assert keys_of(cluster.world) == before
 
 
-def test_what_was_left_undone_is_done_by_the_next_run_of_the_same_plan(cluster: Cluster) -> None:
-    plan = cluster.plan(SETTINGS)
-
-    def two_of_them(groups: Sequence[Group]) -> Iterator[GroupOutcome]:
-        return (run_group(cluster.catalog, each, SETTINGS) for each in groups[:2])
-
-    first = compact(cluster.catalog, plan, run=two_of_them)
-    assert statuses(first) == [Status.COMMITTED, Status.COMMITTED, Status.FAILED]
-    assert (first.is_partial, first.failed_groups, first.failed_tasks) == (True, 1, 0)
-    second = compact(cluster.catalog, plan)
-    assert statuses(second) == [Status.DONE_BEFORE, Status.DONE_BEFORE, Status.COMMITTED]
-    assert len(cluster.live_ids(NODE)) == 3
-    cluster.check()
-
-
 def test_a_group_whose_source_is_gone_is_lost_alone_and_its_output_is_discarded(cluster: Cluster) -> None:
     plan = cluster.plan(SETTINGS)
 
@@ -129,16 +110,6 @@ def test_a_group_whose_source_is_gone_is_lost_alone_and_its_output_is_discarded(
     assert len(keys_of(cluster.world)) == len(cluster.listed_keys()) + len(retired)
 
 
-def test_a_group_that_another_run_took_before_costs_nothing(cluster: Cluster) -> None:
-    plan = cluster.plan(SETTINGS)
-    cluster.compact(all_of_it(max_sources_per_group=2))
-    before = keys_of(cluster.world)
-    report = compact(cluster.catalog, plan)
-    assert set(statuses(report)) == {Status.LOST}
-    assert not report.is_partial
-    assert keys_of(cluster.world) == before
-
-
 def test_of_several_attempts_at_a_group_one_is_committed(cluster: Cluster) -> None:
     plan = cluster.plan(SETTINGS)
 
@@ -155,30 +126,6 @@ def test_of_several_attempts_at_a_group_one_is_committed(cluster: Cluster) -> No
     cluster.check()
 
 
-def test_a_group_that_cannot_be_written_fails_alone_and_leaves_nothing(cluster: Cluster) -> None:
-    faults = FaultStore(cluster.store, operations={"put"})
-    plan = cluster.plan(SETTINGS)
-    with cluster.world.open(faults) as catalog:
-
-        def second_one_fails(groups: Sequence[Group]) -> Iterator[GroupOutcome | GroupFailure]:
-            for number, group in enumerate(groups):
-                faults.schedule(None, *([Fault.TIMEOUT] * PUT_ATTEMPTS_MAX if number == 1 else [None]))
-                try:
-                    yield run_group(catalog, group, SETTINGS)
-                except StoreUnavailable as error:
-                    yield GroupFailure(group, str(error))
-                faults.clear()
-
-        catalog.prepare(NODE, 1)  # takes a block of ids, so that the next write is the promise and then the object
-        report = compact(catalog, plan, run=second_one_fails)
-    assert statuses(report) == [Status.COMMITTED, Status.FAILED, Status.COMMITTED]
-    assert "TIMEOUT" in report.groups[1].reason
-    assert len(keys_of(cluster.world)) == 9 + 2
-    assert len(cluster.live_ids(NODE)) == 5
-    assert compact(cluster.catalog, plan).rewritten_objects == 3
-    cluster.check()
-
-
 def test_a_source_that_is_deleted_before_it_is_read_is_set_aside_and_the_others_are_merged(
     cluster: Cluster,
 ) -> None:
@@ -190,21 +137,6 @@ def test_a_source_that_is_deleted_before_it_is_read_is_set_aside_and_the_others_
     assert len(report.groups) > 2
     assert "KeyMissing" in next(each.reason for each in report.groups if each.status is Status.SET_ASIDE)
     assert [each.object_id for each in report.set_aside] == [victim]
-
-
-@pytest.mark.parametrize("fault", [Fault.LOST_REPLY, Fault.TIMEOUT, Fault.CONFLICT, Fault.SERVER_ERROR])
-def test_a_commit_that_fails_on_the_way_is_repeated(cluster: Cluster, fault: Fault) -> None:
-    outcome = run_group(cluster.catalog, cluster.plan(SETTINGS).groups[0], SETTINGS)
-    for failing in range(4):
-        faults = FaultStore(cluster.world.store, operations=WRITES)
-        faults.schedule(*[None] * failing, fault)
-        with cluster.world.open(faults) as catalog:
-            try:
-                assert commit_outcome(catalog, outcome) == ""
-            except ValueError:  # that write cannot be hit by this fault
-                continue
-    assert len(cluster.live_ids(NODE)) == 7
-    cluster.check()
 
 
 def test_a_commit_that_never_comes_through_is_given_up(cluster: Cluster) -> None:
@@ -241,51 +173,6 @@ def test_ranges_of_other_objects_are_refused_and_what_they_say_is_checked(cluste
         cluster.catalog.commit_compaction(NODE, group.sources, outcome.added, ranges=wrong)
 
 
-def test_uploads_go_on_while_a_node_is_compacted(cluster: Cluster) -> None:
-    plan = cluster.plan(SETTINGS)
-
-    def busy(groups: Sequence[Group]) -> Iterator[GroupOutcome]:
-        for group in groups:
-            cluster.upload(NODE, {1: 1, 3: 1}, own={2: 2})
-            outcome = run_group(cluster.catalog, group, SETTINGS)
-            cluster.upload(NODE, {2: 1, 3: 1})
-            yield outcome
-
-    assert not compact(cluster.catalog, plan, run=busy).is_partial
-    assert len(cluster.live_ids(NODE)) == 3 + 6
-    cluster.check()
-
-
-def test_streams_may_be_trimmed_between_planning_and_committing(cluster: Cluster) -> None:
-    plan = cluster.plan(SETTINGS)
-    cluster.trim(1, 4)
-    assert not compact(cluster.catalog, plan).is_partial
-    cluster.check()
-    cluster.trim(2, 18)
-    cluster.trim(1, 9)
-    assert not cluster.compact().is_partial
-    cluster.check()
-    assert cluster.live_ids(NODE) == []  # nothing of it is needed any more
-
-
-def test_two_compactions_of_one_node_at_once_do_no_harm(cluster: Cluster) -> None:
-    cluster.uploads(3, OTHER, {3: 1})
-    start = threading.Barrier(2)
-
-    def one(size: int) -> CompactionReport:
-        with cluster.world.open() as catalog:
-            plan = Cluster(cluster.world, catalog).plan(all_of_it(max_sources_per_group=size))
-            start.wait()
-            return compact(catalog, plan)
-
-    with ThreadPoolExecutor(2) as threads:
-        reports = list(threads.map(one, (3, 4)))
-    cluster.check()
-    removed = sum(each.rewritten_objects - each.added_objects for each in reports)
-    assert len(cluster.live_ids(NODE)) + len(cluster.live_ids(OTHER)) == 12 - removed
-    cluster.settle()
-
-
 def test_a_report_is_a_row_and_plain_data(cluster: Cluster) -> None:
     told: list[tuple[int, int]] = []
     plan: CompactionPlan = cluster.plan(SETTINGS)
@@ -298,12 +185,11 @@ def test_a_report_is_a_row_and_plain_data(cluster: Cluster) -> None:
     assert [each["status"] for each in json.loads(json.dumps(report.to_dict()))["groups"]] == ["committed"] * 3
 
 
-def test_a_catalog_opened_elsewhere_may_merge_and_this_one_commits(cluster: Cluster) -> None:
+def test_a_group_that_another_run_took_before_costs_nothing(cluster: Cluster) -> None:
     plan = cluster.plan(SETTINGS)
-
-    def elsewhere(groups: Sequence[Group]) -> Iterator[GroupOutcome]:
-        with cluster.world.open() as other:
-            yield from (run_group(other, pickle.loads(pickle.dumps(each)), SETTINGS) for each in groups)  # noqa: S301 - made in the line itself
-
-    assert statuses(compact(cluster.catalog, plan, run=elsewhere)) == [Status.COMMITTED] * 3
-    cluster.check()
+    cluster.compact(all_of_it(max_sources_per_group=2))
+    before = keys_of(cluster.world)
+    report = compact(cluster.catalog, plan)
+    assert set(statuses(report)) == {Status.LOST}
+    assert not report.is_partial
+    assert keys_of(cluster.world) == before

@@ -19,7 +19,7 @@ from accel.system import StopRequested
 from accel.testing import Crash
 from loaders.store import ObjectStore
 from loaders.store.decorated import DecoratedStore, StoreCall
-from tests.accel.compaction.world import ONE_AT_A_TIME, Cluster, all_of_it
+from tests.accel.compaction.world import ONE_AT_A_TIME, Cluster
 from tests.world import World
 
 NODE, OTHER = 4, 7
@@ -84,12 +84,6 @@ def test_slices_reach_the_target_of_the_whole_list_and_keep_every_record() -> No
     cluster.check_ends()
 
 
-def test_a_short_list_is_not_divided() -> None:
-    cluster = cluster_of(11)
-    assert compact_slices(cluster.catalog, all_of_it()).reports == []
-    assert len(cluster.live_ids(NODE)) == 11
-
-
 def test_runs_that_are_cut_off_before_every_object_is_opened_come_to_the_end() -> None:
     cluster = cluster_of()
     left = [UPLOADS]
@@ -119,13 +113,6 @@ def test_a_run_that_is_told_to_stop_returns_the_slices_that_it_did() -> None:
     assert len(cluster.live_ids(NODE)) < UPLOADS
 
 
-def test_slices_and_the_rest_together_keep_to_the_bytes_of_a_run() -> None:
-    cluster = cluster_of()
-    whole = plan_compaction(cluster.catalog, settings_of()).source_bytes
-    report = all_slices_and_the_rest(cluster, settings_of(max_bytes=whole // 2))
-    assert 0 < report.rewritten_bytes <= whole // 2
-
-
 def test_slices_and_the_rest_together_keep_to_the_number_of_stream_objects() -> None:
     with pytest.raises(MaintenanceRefused, match="max_stream_objects"):
         compact_slices(cluster_of().catalog, settings_of(split_size_bytes=100, max_stream_objects=1))
@@ -144,6 +131,13 @@ def test_what_its_indexes_do_not_permit_in_slices_is_for_the_plan_of_the_whole()
     assert len(cluster.live_ids(NODE)) == 10
     assert report.failed_nodes == 0
     cluster.check()
+
+
+def test_slices_and_the_rest_together_keep_to_the_bytes_of_a_run() -> None:
+    cluster = cluster_of()
+    whole = plan_compaction(cluster.catalog, settings_of()).source_bytes
+    report = all_slices_and_the_rest(cluster, settings_of(max_bytes=whole // 2))
+    assert 0 < report.rewritten_bytes <= whole // 2
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=60), st.integers(1, 60), st.integers(20, 400))

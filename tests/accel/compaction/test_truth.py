@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -11,87 +11,66 @@ from accel.compaction import CompactionSettings, compact
 from loaders.settings import MergeSettings
 from tests.accel.compaction.world import Cluster, all_of_it
 from tests.examples import examples
-from tests.world import World
 
 NODES = (4, 7)
 STREAMS = (1, 2, 3, 4)
 
 
-@dataclass
-class Step:
-    """Something that happens to a cluster."""
-
-    def do(self, cluster: Cluster) -> None:
-        raise NotImplementedError
+Step = Callable[[Cluster], None]
+"""Something that happens to a cluster."""
 
 
-@dataclass
-class Upload(Step):
+def upload(node: int, lengths: tuple[int, ...], own: bool) -> Step:
     """A node uploads so many offsets of each of its streams, the last one perhaps to an object of its own."""
 
-    node: int
-    lengths: tuple[int, ...]
-    own: bool
-
-    def do(self, cluster: Cluster) -> None:
-        wanted = zip(STREAMS, self.lengths, strict=True)
-        mine = {each: length for each, length in wanted if length and cluster.owners[each] == self.node}
-        own = dict([mine.popitem()]) if self.own and len(mine) > 1 else {}
+    def step(cluster: Cluster) -> None:
+        wanted = zip(STREAMS, lengths, strict=True)
+        mine = {each: length for each, length in wanted if length and cluster.owners[each] == node}
+        single = dict([mine.popitem()]) if own and len(mine) > 1 else {}
         if mine:
-            cluster.upload(self.node, mine, own)
+            cluster.upload(node, mine, single)
+
+    return step
 
 
-@dataclass
-class Move(Step):
+def move(stream: int, node: int) -> Step:
     """A stream moves on to another node."""
-
-    stream: int
-    node: int
-
-    def do(self, cluster: Cluster) -> None:
-        cluster.move(self.stream, self.node)
+    return lambda cluster: cluster.move(stream, node)
 
 
-@dataclass
-class Trim(Step):
+def trim(stream: int, tenths: int) -> Step:
     """The older part of a stream is let go."""
-
-    stream: int
-    tenths: int
-
-    def do(self, cluster: Cluster) -> None:
-        end = sum(stream == self.stream for stream, _ in cluster.written)
-        cluster.trim(self.stream, end * self.tenths // 10)
+    return lambda cluster: cluster.trim(stream, sum(each == stream for each, _ in cluster.written) * tenths // 10)
 
 
-@dataclass
-class Compact(Step):
+def compaction(wanted: CompactionSettings) -> Step:
     """A compaction runs; nothing may change by it."""
 
-    settings: CompactionSettings
-
-    def do(self, cluster: Cluster) -> None:
+    def step(cluster: Cluster) -> None:
         before = {node: len(cluster.live_ids(node)) for node in cluster.writers}
         order = {node: cluster.orders(node) for node in cluster.writers}
-        report = cluster.compact(self.settings)
+        report = cluster.compact(wanted)
         assert not report.is_partial
         after = {node: len(cluster.live_ids(node)) for node in cluster.writers}
         removed = report.rewritten_objects - report.added_objects + report.retired_objects
         assert sum(before.values()) - sum(after.values()) == removed
         assert all(set(cluster.orders(node)) <= set(order[node]) for node in cluster.writers)
         cluster.check()
-        self._ends(cluster)
+        ends(cluster, wanted)
 
-    def _ends(self, cluster: Cluster) -> None:
-        """A second plan has nothing to retire; it has groups only where limits end one, and each run leaves fewer."""
-        for number in range(RUNS_MAX):
-            plan = cluster.plan(self.settings)
-            assert not plan.dead
-            if not plan.groups:
-                return
-            assert is_narrow(self.settings), number
-            assert not compact(cluster.catalog, plan).is_partial
-        raise AssertionError("expected compactions that end")
+    return step
+
+
+def ends(cluster: Cluster, wanted: CompactionSettings) -> None:
+    """A second plan has nothing to retire; it has groups only where limits end one, and each run leaves fewer."""
+    for number in range(RUNS_MAX):
+        plan = cluster.plan(wanted)
+        assert not plan.dead
+        if not plan.groups:
+            return
+        assert is_narrow(wanted), number
+        assert not compact(cluster.catalog, plan).is_partial
+    raise AssertionError("expected compactions that end")
 
 
 RUNS_MAX = 6
@@ -123,27 +102,24 @@ def plans() -> st.SearchStrategy[CompactionSettings]:
 
 def steps() -> st.SearchStrategy[list[Step]]:
     lengths = st.tuples(*[st.sampled_from([1, 2, 0, 3])] * len(STREAMS))
-    upload = st.builds(Upload, st.sampled_from(NODES), lengths, st.sampled_from([False, False, False, True]))
-    move = st.builds(Move, st.sampled_from(STREAMS), st.sampled_from(NODES))
-    trim = st.builds(Trim, st.sampled_from(STREAMS), st.integers(1, 10))
-    compaction = st.builds(Compact, plans())
-    others = st.one_of(move, trim, compaction)
-    runs = st.tuples(st.lists(upload, min_size=2, max_size=6), others).map(lambda run: [*run[0], run[1]])
+    uploads = st.builds(upload, st.sampled_from(NODES), lengths, st.sampled_from([False, False, False, True]))
+    moves = st.builds(move, st.sampled_from(STREAMS), st.sampled_from(NODES))
+    trims = st.builds(trim, st.sampled_from(STREAMS), st.integers(1, 10))
+    others = st.one_of(moves, trims, st.builds(compaction, plans()))
+    runs = st.tuples(st.lists(uploads, min_size=2, max_size=6), others).map(lambda run: [*run[0], run[1]])
     return st.lists(runs, min_size=2, max_size=5).map(lambda found: [step for run in found for step in run])
 
 
 @given(steps(), plans())
 @settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_each_offset_is_found_as_before_and_no_other(history: list[Step], last: CompactionSettings) -> None:
-    world = World()
-    with world.open() as catalog:
-        cluster = Cluster(world, catalog)
-        for stream_id, node in zip(STREAMS, (4, 4, 4, 7), strict=True):
-            cluster.move(stream_id, node)
-        for step in history:
-            step.do(cluster)
-        cluster.check()
-        Compact(last).do(cluster)
-        cluster.collect_later()
-        cluster.check()
-        cluster.check_ends()
+    cluster = Cluster()
+    for stream_id, node in zip(STREAMS, (4, 4, 4, 7), strict=True):
+        cluster.move(stream_id, node)
+    for step in history:
+        step(cluster)
+    cluster.check()
+    compaction(last)(cluster)
+    cluster.collect_later()
+    cluster.check()
+    cluster.check_ends()
