@@ -86,9 +86,6 @@ LONG: Final[Mapping[str, Sequence[str]]] = {
     ],
     "tests/loaders/store/test_lying_server.py::TestEveryClientOnALyingServer::"
     "test_a_listing_of_more_than_a_thousand_keys_is_complete": [],
-    "tests/loaders/tables/test_contract.py::TestTables::test_any_fault_of_any_write_ends_as_if_it_had_not_been": [
-        "prefixed"
-    ],
     "tests/mutants/test_mutants.py::test_a_child_runs_the_tests_with_the_mutant_and_no_other_process_does": [],
     "tests/mutants/test_mutants.py::test_equivalent_mutants_exist_and_have_a_reason": [],
     "tests/processes/test_exits.py::test_events_that_were_not_flushed_become_what_the_page_says": [

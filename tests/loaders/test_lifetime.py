@@ -87,18 +87,3 @@ def test_work_is_done_by_its_caller_when_the_program_ends_and_no_thread_can_be_s
     monkeypatch.setattr(Thread, "start", refuse)
     assert threads.submit(lambda: threads.submit(current_thread)).result().result() is current_thread()
     threads.shutdown()
-
-
-def test_work_waits_for_the_threads_at_work_when_no_further_one_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: object) -> None:
-        raise RuntimeError("can't start new thread")
-
-    threads, let = Threads(2, "some"), Event()
-    first = threads.submit(let.wait, 60)
-    monkeypatch.setattr("loaders.threads.start_thread", DaemonThreads())
-    monkeypatch.setattr(Thread, "start", refuse)
-    second = threads.submit(current_thread)
-    assert not second.done()
-    let.set()
-    assert first.result(60)
-    assert second.result(60) is not current_thread()

@@ -154,26 +154,6 @@ def test_a_reference_says_who_wrote_it_and_the_word_stays_in_its_process() -> No
     assert (sent.proof.key, sent.proof.store) == (KEY, None)
 
 
-@pytest.mark.parametrize("part_size_bytes", [60, 1 << 20])
-def test_a_merge_leaves_another_object_alone(part_size_bytes: int) -> None:
-    store = MemoryStore()
-    refs = []
-    for object_id, body in enumerate((write_set_object([(3, 0, 9), (4, 0, 5)]), write_set_object([(3, 9, 12)]))):
-        store.put(LAYOUT.object_key(object_id), body)
-        refs.append(ObjectRef(object_id, len(body)))
-    store.put(KEY, b"live")
-    with ThreadPoolExecutor(2) as executor:
-        sources = open_sources(store, LAYOUT, refs, executor=executor)
-        plan = plan_merge([source.index for source in sources], NONE, NONE)
-        ids = [42, *range(50, 50 + len(plan.outputs) - 1)]
-        settings = MergeSettings(part_size_bytes=part_size_bytes)
-        with pytest.raises(ObjectExists):
-            merge_objects(store, LAYOUT, sources, plan, ids, settings, executor=executor, nonce=SYSTEM.nonce)
-    assert store.get(KEY).body == b"live"
-    assert len(store) == 3
-    assert store.open_uploads == 0
-
-
 CATALOG = ObjectLayout(namespace="cluster", catalog_id="0a" * 16)
 MARK = CATALOG.mark(42, SYSTEM.nonce)
 STRANGERS = [

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 
 import pytest
 
-from loaders.errors import CorruptObject, KeyMissing
+from loaders.errors import CorruptObject
 from loaders.format import FOOTER_SIZE_BYTES, ROW_SIZE_BYTES, tail_checksum
 from loaders.layout import ObjectLayout
 from loaders.object_index import REMEMBERED_GROUPS_MAX, TAIL_SIZE_BYTES_MAX, ObjectIndexLoader, OpenedObject, TailGuess
 from loaders.object_ref import ObjectRef
-from loaders.store import CountingStore, Fetched, MemoryStore
+from loaders.store import CountingStore, MemoryStore
 from tests.builders import write_set_object
 
 LAYOUT = ObjectLayout()
@@ -102,14 +101,6 @@ def test_a_node_of_like_objects_is_opened_by_one_request_each(pool: Executor) ->
     assert loader.stats().second_requests <= 2
 
 
-def test_what_one_node_teaches_does_not_mislead_another(pool: Executor) -> None:
-    wide, narrow = wide_object(2000), wide_object(3)
-    store = store_of(wide, narrow)
-    loader = ObjectIndexLoader(store, LAYOUT, pool)
-    open_one(loader, ObjectRef(0, len(wide)), group=1)
-    assert open_one(loader, ObjectRef(1, len(narrow)), group=2).bytes_read == len(narrow)
-
-
 def test_an_open_object_is_not_asked_for_again(pool: Executor) -> None:
     store = store_of(wide_object(3))
     loader = ObjectIndexLoader(store, LAYOUT, pool)
@@ -127,56 +118,6 @@ def test_the_cache_is_bounded_by_bytes(pool: Executor) -> None:
     stats = loader.cache_stats()
     assert 0 < stats.size_bytes <= stats.size_bytes_max == 20_000
     assert stats.entries < 20
-
-
-def test_an_index_larger_than_the_cache_is_given_but_not_kept(pool: Executor) -> None:
-    loader = ObjectIndexLoader(store_of(wide_object(100)), LAYOUT, pool, cache_bytes_max=10)
-    assert len(open_one(loader, ObjectRef(0)).ranges) == 100
-    assert loader.cache_stats().entries == 0
-
-
-class SlowStore(CountingStore):
-    """A store whose tails wait until they are let through."""
-
-    def __init__(self, store: CountingStore) -> None:
-        super().__init__(store)
-        self.let_through = threading.Event()
-
-    def get_tail(self, key: str, length: int) -> Fetched:
-        self.let_through.wait(60)
-        return super().get_tail(key, length)
-
-
-def test_who_asks_while_an_object_is_being_opened_waits_for_the_same_request(pool: Executor) -> None:
-    store = SlowStore(store_of(wide_object(3)))
-    loader = ObjectIndexLoader(store, LAYOUT, pool)
-    loads = [loader.open(0, ObjectRef(0)) for _ in range(50)]
-    assert [load.started for load in loads] == [True, *[False] * 49]
-    store.let_through.set()
-    assert len({id(load.result.result(60)) for load in loads}) == 1
-    assert store.snapshot().gets == 1
-
-
-def test_a_waiter_cannot_cancel_the_load(pool: Executor) -> None:
-    store = SlowStore(store_of(wide_object(3)))
-    loader = ObjectIndexLoader(store, LAYOUT, pool)
-    load = loader.open(0, ObjectRef(0))
-    assert not load.result.cancel()
-    store.let_through.set()
-    assert len(load.result.result(60).ranges) == 3
-
-
-def test_a_failure_reaches_all_who_wait_and_is_not_kept(pool: Executor) -> None:
-    store = SlowStore(store_of())
-    loader = ObjectIndexLoader(store, LAYOUT, pool)
-    loads = [loader.open(0, ObjectRef(0)) for _ in range(3)]
-    store.let_through.set()
-    for load in loads:
-        with pytest.raises(KeyMissing):
-            load.result.result(60)
-    store.put(LAYOUT.object_key(0), wide_object(3))
-    assert len(open_one(loader, ObjectRef(0)).ranges) == 3
-    assert loader.stats().failed == 1
 
 
 def test_what_is_opened_is_told_before_anybody_gets_it(pool: Executor) -> None:

@@ -81,18 +81,6 @@ def test_all_parts_but_the_last_have_the_size_that_was_asked_for() -> None:
     assert store.snapshot().of("upload_part").requests == -(-len(encoded(writes)) // 400)
 
 
-def test_parts_are_sent_while_the_object_is_written() -> None:
-    store = CountingStore(MemoryStore())
-    with ObjectWriter(store, LAYOUT, 42, part_size_bytes=1000) as writer:
-        writer.write(1, [RecordBatch(1, 1, 0, 5, b"x" * 3500)])
-        assert store.snapshot().of("upload_part").requests == 3
-
-
-def test_an_object_without_streams_is_an_object() -> None:
-    writer = write(MemoryStore(), [], 1000)
-    assert (writer.ref.size_bytes, writer.ref.index_size_bytes, len(writer.ranges)) == (48, 0, 0)
-
-
 @pytest.mark.parametrize("part_size_bytes", [100, 10_000])
 def test_an_error_in_the_block_leaves_nothing(part_size_bytes: int) -> None:
     store = MemoryStore()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
-from threading import Barrier, Event
+from threading import Event
 
 import pytest
 from hypothesis import given, settings
@@ -114,30 +114,11 @@ def test_an_announcement_that_failed_is_asked_for_again() -> None:
         chunks.get_range("none", 0, 16)
 
 
-def test_an_executor_that_is_shut_down_leaves_nothing_that_others_wait_for() -> None:
-    store = store_of(1)
-    chunks, pool = SharedChunks(store, chunk_bytes=16), ThreadPoolExecutor(1)
-    pool.shutdown()
-    with pytest.raises(RuntimeError):
-        chunks.begin("0", 0, 16, pool)
-    with pytest.raises(RuntimeError):
-        chunks.announce("0", 16, 32, pool)
-    assert len(chunks.get_range("0", 0, 32)) == 32
-
-
 def test_long_ranges_fetch_no_more_than_their_pages() -> None:
     store = store_of(1, size=640)
     chunks = SharedChunks(store, chunk_bytes=160)
     assert len(chunks.get_range("0", 90, 330)) == 240
     assert chunks.stats().fetched_bytes == 240
-
-
-def test_neighbours_cost_one_request() -> None:
-    store = store_of(1)
-    chunks = SharedChunks(store, chunk_bytes=50)
-    assert [len(chunks.get_range("0", at, at + 10)) for at in range(0, SIZE, 10)] == [10] * 10
-    assert requests(store) == 2
-    assert chunks.stats() == (2, SIZE, SIZE, False)
 
 
 class Gated(MemoryStore):
@@ -153,23 +134,6 @@ class Gated(MemoryStore):
         self.asked.set()
         self.go.wait(10)
         return super().get_range(key, start, end)
-
-
-def test_many_at_once_cost_one_request() -> None:
-    store = Gated()
-    store.put("0", bytes(range(SIZE)))
-    chunks, ready = SharedChunks(store, chunk_bytes=SIZE), Barrier(4)
-
-    def ask(at: int) -> bytes:
-        ready.wait(10)
-        return bytes(chunks.get_range("0", at, at + 1))
-
-    with ThreadPoolExecutor(4) as pool:
-        asked = [pool.submit(ask, at) for at in range(4)]
-        store.asked.wait(10)
-        store.go.set()
-        assert [each.result() for each in asked] == [bytes([at]) for at in range(4)]
-    assert store.count == 1
 
 
 def test_an_error_goes_to_who_asked_and_is_not_kept() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import random
 import threading
 from collections.abc import Callable, Iterator
@@ -105,14 +104,6 @@ def test_records_come_in_order_each_read_once_within_the_window(
     assert sorted(reads) == list(range(len(sizes)))
 
 
-def test_nothing_is_read_before_the_first_record_is_asked_for() -> None:
-    pool = HandPool()
-    walk = read_ahead(reader(of_size(1)), range(9), pool)
-    assert not pool.tasks
-    assert next(walk) == b"\0"
-    assert pool.tasks
-
-
 def test_two_are_read_until_it_is_known_how_large_they_are_then_as_many_as_fit() -> None:
     pool = HandPool()
     walk = read_ahead(reader(of_size(100)), range(50), pool, size_bytes_max=450)
@@ -130,16 +121,6 @@ def test_a_walk_that_is_left_cancels_what_did_not_begin_and_waits_for_nothing() 
     walk.close()
     assert pool.waiting == 0
     assert [future.running() for future, _ in pool.tasks].count(True) == 1
-
-
-def test_a_walk_that_is_dropped_is_left() -> None:
-    pool = HandPool()
-    walk = read_ahead(reader(of_size(1)), range(50), pool)
-    next(walk)
-    del walk
-    gc.collect()
-    assert pool.tasks
-    assert pool.waiting == 0
 
 
 def test_an_error_comes_in_the_place_of_its_record_and_ends_the_walk() -> None:
@@ -161,12 +142,6 @@ def test_what_is_at_hand_is_not_sent_to_the_pool() -> None:
     everything = frozenset(range(20))
     assert len(list(read_ahead(reader(of_size(1), at_hand=everything), range(20), pool))) == 20
     assert not pool.tasks
-
-
-def test_a_walk_in_the_only_thread_of_its_pool_ends() -> None:
-    with ThreadPoolExecutor(1) as pool:
-        walked = pool.submit(lambda: list(read_ahead(reader(of_size(1)), range(100), pool)))
-        assert len(walked.result(60)) == 100
 
 
 def test_a_pool_that_was_shut_down_is_done_without() -> None:
@@ -260,14 +235,6 @@ def hanging() -> Iterator[Hanging]:
     made = Hanging(20)
     yield made
     made.close()
-
-
-def test_one_group_alone_has_all_calls_at_once(hanging: Hanging) -> None:
-    hanging.submit("a", 30)
-    hanging.expect("a", 20)
-    hanging.seconds = 9.0
-    hanging.threads.go_on()
-    hanging.expect("a", 20)
 
 
 def test_a_group_that_hangs_leaves_nine_tenths_of_the_calls_to_others(hanging: Hanging) -> None:

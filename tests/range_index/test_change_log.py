@@ -29,11 +29,3 @@ def test_the_log_tells_all_since_a_revision_or_that_it_forgot(made: list[tuple[b
                 assert len(told) - revision > 4, "it remembers at least half of what it may"
             else:
                 assert since.tolist() == told[revision:]
-
-
-def test_the_memory_is_bounded() -> None:
-    log = ChangeLog()
-    for object_id in range(3 * node_index.REMEMBERED_MAX):
-        log.inserted(object_id)
-    assert log.nbytes < 10 * node_index.REMEMBERED_MAX
-    assert log.since(0) is None

@@ -45,37 +45,11 @@ def test_ranges_answer_like_a_dictionary(table: dict[int, tuple[int, int]], othe
         assert ranges.range_of(stream_id) == expected
 
 
-@given(tables, st.data())
-def test_the_marks_of_holes_stay_with_their_streams(table: dict[int, tuple[int, int]], draw: st.DataObject) -> None:
-    ids = sorted(table)
-    marks = draw.draw(st.lists(st.booleans(), min_size=len(ids), max_size=len(ids)))
-    starts = column(*(table[stream_id][0] for stream_id in ids))
-    ends = column(*(table[stream_id][1] for stream_id in ids))
-    ranges = ObjectRanges.from_columns(column(*ids), starts, ends, np.array(marks, dtype=np.bool_))
-    for stream_id, mark in zip(ids, marks, strict=True):
-        assert ranges.range_of(stream_id) == (*table[stream_id], mark)
-    assert ranges.holed.tolist() == [place for place, mark in enumerate(marks) if mark]
-
-
-@given(tables)
-def test_a_stream_takes_20_bytes_unless_a_length_needs_more(table: dict[int, tuple[int, int]]) -> None:
-    ranges = ObjectRanges.from_ranges((stream_id, start, end) for stream_id, (start, end) in table.items())
-    wide = any(end - start > 2**32 - 1 for start, end in table.values())
-    assert ranges.nbytes == len(table) * (24 if wide else 20)
-
-
 @given(tables)
 def test_a_copy_through_pickle_is_the_same(table: dict[int, tuple[int, int]]) -> None:
     ranges = ObjectRanges.from_ranges((stream_id, start, end) for stream_id, (start, end) in table.items())
     copy = pickle.loads(pickle.dumps(ranges))  # noqa: S301 - our own bytes
     assert all(copy.range_of(stream_id) == (*span, False) for stream_id, span in table.items())
-
-
-def test_an_object_without_holes_shares_the_empty_array() -> None:
-    one, other = ObjectRanges.from_ranges([(1, 0, 5)]), ObjectRanges.from_ranges([])
-    assert one.holed is other.holed
-    marked = ObjectRanges.from_columns(column(1), column(0), column(5), np.array([False]))
-    assert marked.holed is one.holed
 
 
 def test_nothing_can_be_written_to_the_arrays() -> None:
@@ -94,22 +68,6 @@ def test_columns_are_kept_in_native_order_and_without_what_they_were_cut_from() 
         assert array.flags.c_contiguous
         assert array.base is None
     assert ranges.range_of(5) == (30, 40, False)
-
-
-def test_a_slice_of_a_large_array_does_not_keep_the_array() -> None:
-    large = np.arange(1000)
-    ranges = ObjectRanges.from_columns(large[10:20], large[10:20], large[11:21])
-    assert ranges.stream_ids.base is None
-    assert ranges.starts.base is None
-    large[10] = 0
-    assert ranges.range_of(10) == (10, 11, False)
-
-
-def test_columns_that_own_their_memory_are_taken_over_without_a_copy() -> None:
-    ids, starts = column(1, 2), column(0, 0)
-    ranges = ObjectRanges.from_columns(ids, starts, column(5, 5))
-    assert ranges.stream_ids is ids
-    assert ranges.starts is starts
 
 
 @pytest.mark.parametrize(

@@ -108,14 +108,6 @@ def test_a_chunk_takes_what_its_columns_are_wide_enough_for(held: Holdings, widt
         assert takes(chunk, ranges) == (wide_ids >= widths.wide_ids and wide_spans >= widths.wide_spans)
 
 
-def test_a_chunk_takes_what_it_has_room_for() -> None:
-    chunk = RangeChunk(3, Widths())
-    both = ranges_of({1: (0, 9, False), 2: (0, 9, False)})
-    chunk.add(1, both, Packing.of(both))
-    assert takes(chunk, ranges_of({1: (0, 9, False)}))
-    assert not takes(chunk, both)
-
-
 @pytest.mark.parametrize(
     ("first_id", "start", "length", "entry_bytes"),
     [(0, 2**47 - 1, 2**16 - 1, 12), (2**32, 5, 5, 16), (0, 2**47, 2**16, 20), (2**32, 2**47, 2**16, 24)],
@@ -129,50 +121,4 @@ def test_an_entry_takes_12_bytes_and_more_only_where_numbers_are_large(
         node.insert(object_id, ObjectRanges.from_ranges((each, start, start + length) for each in ids), 0.0)
     assert entry_bytes <= node.nbytes / node.entries < entry_bytes + 0.2
     assert node.entries == 36_000
-    node.check()
-
-
-def test_objects_of_large_numbers_and_of_small_ones_in_turn_share_chunks() -> None:
-    node = NodeRanges(chunk_bytes_max=1 << 20)
-    for object_id in range(100):
-        node.insert(object_id, ranges_of({object_id % 2 * 2**40: (object_id % 3 * 2**60, 2**62, False)}), 0.0)
-    node.check()
-    assert len(node.chunks) <= 3
-    assert node.rows(2**40, 1.0).starts.tolist() == [object_id % 3 * 2**60 for object_id in range(1, 100, 2)]
-
-
-def test_a_node_searches_many_objects_as_it_does_few() -> None:
-    generator = np.random.default_rng(5)
-    node, objects = NodeRanges(chunk_bytes_max=300 * 12), dict[int, Holdings]()
-    for object_id in range(200):
-        ids = generator.choice(40, 15, replace=False).tolist()
-        held: Holdings = {stream_id: (object_id * 10, object_id * 10 + 5, stream_id % 7 == 0) for stream_id in ids}
-        objects[object_id] = held
-        node.insert(object_id, ranges_of(held), 0.0)
-    for object_id in range(0, 200, 3):
-        node.discard(object_id)
-        del objects[object_id]
-    node.check()
-    assert len(node.chunks) > 1
-    for stream_id in range(41):
-        expected = naive_entries(objects, stream_id)
-        rows = node.rows(stream_id, 1.0)
-        assert rows.object_ids.tolist() == [entry.object_id for entry in expected]
-        assert rows.starts.tolist() == [entry.start for entry in expected]
-        assert rows.ends.tolist() == [entry.end for entry in expected]
-        assert rows.holed == {entry.object_id for entry in expected if entry.holed}
-        some = list(objects)[::2]
-        assert set(node.rows_of(stream_id, some, 1.0).object_ids.tolist()) == {
-            entry.object_id for entry in expected if entry.object_id in some
-        }
-
-
-def test_gaps_are_closed_before_they_are_most_of_the_memory() -> None:
-    node = NodeRanges(chunk_bytes_max=100_000 * 12)
-    held: Holdings = dict.fromkeys(range(1000), (0, 9, False))
-    for object_id in range(40):
-        node.insert(object_id, ranges_of(held), 0.0)
-    for object_id in range(39):
-        node.discard(object_id)
-        assert node.nbytes < 2 * 12 * node.entries + 40 * 256 + 8 * 2048
     node.check()

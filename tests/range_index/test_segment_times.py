@@ -12,9 +12,7 @@ from numpy.typing import NDArray
 
 from range_index.segment_times import (
     NO_TOKEN,
-    NO_VALUE,
     RECORD_SIZE_BYTES,
-    UINT64_MAX,
     SegmentTimes,
     TimeRecords,
     TimesRead,
@@ -65,13 +63,6 @@ def test_the_stored_form_is_16_bytes_a_record_big_endian() -> None:
     assert len(data) == 2 * RECORD_SIZE_BYTES
 
 
-@given(steps)
-def test_what_is_encoded_is_decoded(pairs: list[tuple[int, int]]) -> None:
-    records = records_of(pairs)
-    found = TimeRecords.decode(index_of(records).view().encode())
-    assert [tuple(row) for row in found.rows.tolist()] == records
-
-
 @given(steps, steps)
 def test_concatenating_two_indexes_is_merging_them(one: list[tuple[int, int]], two: list[tuple[int, int]]) -> None:
     first = index_of(records_of(one))
@@ -80,14 +71,6 @@ def test_concatenating_two_indexes_is_merging_them(one: list[tuple[int, int]], t
     first.extend(second.view().encode())
     assert first.view().encode() == data == TimeRecords.decode(data).encode()
     assert (first.records, first.end_offset) == (second.records, second.end_offset)
-
-
-def test_the_whole_range_of_64_bits_is_there() -> None:
-    times = index_of([(2**63, 2**63 + 1), (UINT64_MAX, UINT64_MAX)])
-    found = TimeRecords.decode(times.view().encode())
-    assert found.end_offset == UINT64_MAX
-    assert found.locate(2**63).record == 1
-    assert plain(found.read(2**63, UINT64_MAX)) == (2**63 - 1, [UINT64_MAX], 2)
 
 
 @pytest.mark.parametrize(
@@ -200,24 +183,6 @@ def test_what_was_dropped_cannot_be_asked() -> None:
         times.drop(2)
 
 
-def test_a_view_stays_as_it_was() -> None:
-    times = index_of([(10, 1)])
-    view = times.view()
-    for number in range(2, 100):
-        times.append(10 * number, number)
-    times.drop(50)
-    assert view.rows.tolist() == [[10, 1]]
-    assert view.end_offset == 10
-
-
-def test_an_index_of_nothing_covers_nothing() -> None:
-    times = SegmentTimes().view()
-    assert plain(times.read(0, 10)) == (0, [], 0)
-    assert times.read(0, 10).value == NO_VALUE
-    assert times.locate(0) == (0, 0, 0, 0)
-    assert times.encode() == b""
-
-
 @pytest.mark.parametrize(("offset", "count"), [(-1, 5), (0, -1)])
 def test_negative_numbers_are_refused(offset: int, count: int) -> None:
     with pytest.raises(ValueError, match="0 or more"):
@@ -230,17 +195,6 @@ def test_negative_numbers_are_refused(offset: int, count: int) -> None:
 def test_an_index_begins_within_64_bits(arguments: tuple[int, int, int]) -> None:
     with pytest.raises(ValueError, match="64 bits"):
         SegmentTimes(*arguments)
-
-
-def test_adding_one_record_after_the_other_copies_them_a_few_times_in_all() -> None:
-    times = SegmentTimes()
-    arrays: list[object] = []
-    for number in range(1, 10_001):
-        times.append(number, number)
-        base = times.view().rows.base
-        if not arrays or arrays[-1] is not base:
-            arrays.append(base)
-    assert len(arrays) <= 11
 
 
 def test_adding_a_million_records_takes_no_more_memory_than_twice_their_bytes() -> None:

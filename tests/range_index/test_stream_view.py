@@ -30,23 +30,6 @@ def test_the_floor_is_the_last_entry_that_starts_at_or_before_the_offset(first_o
     assert [view.entry(position) for position in range(len(below) - 1, -1, -1)] == below[::-1]
 
 
-def test_the_columns_are_read_in_place_and_cannot_be_written_to() -> None:
-    view = view_of([0, 5])
-    assert (view.starts.tolist(), view.ends.tolist(), view.object_ids.tolist()) == ([0, 5], [5, 10], [0, 1])
-    with pytest.raises(TypeError):
-        view.starts[0] = 9
-
-
-def test_a_view_is_made_of_columns_of_one_length() -> None:
-    with pytest.raises(ValueError, match="of equal length"):
-        StreamView(array("q", [0]), array("q", [1]), array("q"), frozenset(), 1)
-
-
-def test_an_entry_says_whether_it_has_a_hole() -> None:
-    view = view_of([0, 5], holed=frozenset({1}))
-    assert list(view) == [Entry(0, 5, 0, holed=False), Entry(5, 10, 1, holed=True)]
-
-
 @pytest.mark.parametrize("position", [-1, 2])
 def test_there_is_no_entry_below_the_lowest_or_above_the_highest(position: int) -> None:
     with pytest.raises(IndexError):

@@ -106,12 +106,3 @@ def test_a_good_token_makes_a_search_needless() -> None:
     probed.ends_read.clear()
     read(probed, 0, 1)
     assert sorted(probed.ends_read) == [-1, 0]
-
-
-def test_the_end_of_a_range_is_searched_behind_its_beginning() -> None:
-    probed = Probed(of_lengths(skewed(1000)["growing"]))
-    start = probed.inner.start_of(500)
-    answer = read(probed, start, 10**6, 500)
-    assert answer.token > 501
-    assert min(probed.ends_read) == 499
-    assert sorted(probed.ends_read)[2] > 500

@@ -26,22 +26,6 @@ def test_the_least_recently_used_comes_out_first(steps: list[Thing | None]) -> N
         assert len(order) == len(uses)
 
 
-@given(st.lists(st.integers(0, 5), min_size=1, max_size=20), st.integers(1, 5))
-def test_it_looks_at_no_more_than_it_may(last_uses: list[int], examined_max: int) -> None:
-    order, looked_at = UseOrder(), list[int]()
-
-    def used(_: int, thing: int) -> float:
-        looked_at.append(thing)
-        return 100 + last_uses[thing]
-
-    for thing in range(len(last_uses)):
-        order.add(0, 0, thing)
-    _, least = order.pop(used, examined_max=examined_max)
-    assert len(looked_at) <= examined_max
-    assert last_uses[least] == min(last_uses[thing] for thing in looked_at)
-    assert len(order) == len(last_uses) - 1
-
-
 def test_nothing_comes_out_of_nothing() -> None:
     with pytest.raises(IndexError):
         UseOrder().pop(lambda *_: 0.0, examined_max=1)

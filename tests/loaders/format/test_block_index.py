@@ -1,15 +1,11 @@
 """An index gives one range a stream, as a loop over its rows would, and refuses rows that cannot be."""
 
-import tracemalloc
-
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from loaders.errors import CorruptObject
 from loaders.format import ROW_SIZE_BYTES, BlockIndex, BlockRow, decode_block_index
-from loaders.format.index import ROW_DTYPE
 
 SECTION = 10_000
 
@@ -54,26 +50,12 @@ def test_rows_are_read_back_one_by_one_and_by_stream(rows: list[BlockRow]) -> No
         assert list(index.stream_rows(stream_id)) == numbers
 
 
-def test_an_index_keeps_36_bytes_a_row_and_nothing_else() -> None:
-    index = decoded([BlockRow(7, 0, 5, 1, 0, 50)])
-    assert index.nbytes == ROW_SIZE_BYTES == ROW_DTYPE.itemsize
-    with pytest.raises(ValueError, match="read-only"):
-        index.rows["start"] = 1
-
-
 def test_the_index_of_an_object_does_not_keep_the_bytes_around_it() -> None:
     data = bytearray(BlockRow(7, 0, 5, 1, 0, 50).encode() + b"footer")
     view = memoryview(data)[:ROW_SIZE_BYTES]
     index = decode_block_index(view, data_size_bytes=50, key="k", object_size_bytes=92)
     data[:8] = bytes(8)
     assert index.row(0).stream_id == 7
-
-
-def test_rows_that_numpy_joined_are_other_bytes_in_another_order() -> None:
-    # Why bytes are joined as bytes: the array that concatenate returns is native, and would be written so.
-    rows = decoded([BlockRow(7, 0, 5, 1, 0, 50)]).rows
-    assert not rows["start"].dtype.isnative
-    assert np.concatenate([rows["start"], rows["start"]]).dtype.isnative
 
 
 @pytest.mark.parametrize("number", [-1, 1])
@@ -153,28 +135,3 @@ def test_rows_of_a_composite_object_may_lie_anywhere_in_the_linked_ones() -> Non
 def test_an_index_of_broken_rows_is_refused(size_bytes: int) -> None:
     with pytest.raises(CorruptObject, match=f"found {size_bytes} bytes"):
         decode_block_index(bytes(size_bytes), data_size_bytes=0, key="k", object_size_bytes=100)
-
-
-def test_an_empty_index_holds_nothing() -> None:
-    index = decoded([])
-    assert (len(index), len(index.object_ranges()), list(index.stream_rows(7))) == (0, 0, [])
-
-
-@given(st.binary(max_size=ROW_SIZE_BYTES * 3))
-def test_random_bytes_are_an_index_or_corrupt_and_nothing_else(data: bytes) -> None:
-    try:
-        index = decode_block_index(data, data_size_bytes=None, key="k", object_size_bytes=len(data))
-    except CorruptObject:
-        return
-    index.object_ranges()
-
-
-def test_a_lying_row_allocates_nothing_by_its_numbers() -> None:
-    lie = GOOD._replace(record_count=2**31 - 1, size_bytes=2**31 - 1, position=2**62)
-    tracemalloc.start()
-    try:
-        with pytest.raises(CorruptObject):
-            decoded([lie])
-        assert tracemalloc.get_traced_memory()[1] < 1_000_000
-    finally:
-        tracemalloc.stop()

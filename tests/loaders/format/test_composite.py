@@ -13,7 +13,6 @@ from loaders.format import (
     decode_composite,
 )
 from tests.builders import encode_composite
-from tests.loaders.format.objects import encoded
 
 INDEX = BlockIndex(b"".join(BlockRow(7, 10 * number, 10 * number + 10, 1, 0, 50).encode() for number in range(5)))
 LINKS = (LinkedObject(41, 0, 0), LinkedObject(42, 2, -1), LinkedObject(2**40, 4, 7))
@@ -91,20 +90,3 @@ def test_an_object_without_room_for_links_is_refused() -> None:
     damaged = data[5:].replace(b"\x00\x05", b"\x00\x00", 1)
     with pytest.raises(CorruptObject, match="5 bytes or more before the index, found 0"):
         decode_composite(damaged, key="k")
-
-
-def test_a_normal_object_is_not_a_composite_one() -> None:
-    with pytest.raises(CorruptObject, match="found the footer of a normal one"):
-        decode_composite(encoded([], 1), key="k")
-
-
-@given(st.integers(0, len(encode_composite(LINKS, INDEX)) * 8 - 1))
-def test_a_flipped_bit_is_corrupt_or_harmless_and_nothing_else(bit: int) -> None:
-    data = bytearray(encode_composite(LINKS, INDEX))
-    data[bit // 8] ^= 1 << bit % 8
-    try:
-        found = decode_composite(bytes(data), key="k")
-    except CorruptObject:
-        return
-    assert [found.locate(number).first_row for number in range(5)]
-    found.index.object_ranges()

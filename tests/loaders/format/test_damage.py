@@ -5,7 +5,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from loaders.errors import CorruptObject
-from loaders.format import BlockIndex, RecordBatch, open_tail
+from loaders.format import RecordBatch
 from tests.loaders.format.objects import Written, blocks_of, opened, written_objects
 
 
@@ -68,26 +68,3 @@ def test_a_flipped_bit_in_an_epoch_a_payload_or_the_reserve_changes_only_that(
     assert places == [
         (batch.stream_id, batch.base_offset, batch.count, len(batch.payload)) for batch in written.batches
     ]
-
-
-@given(written_objects(), st.data())
-def test_an_object_cut_short_anywhere_is_refused(written: Written, draw: st.DataObject) -> None:
-    data = written.data[: draw.draw(st.integers(0, len(written.data) - 1))]
-    with pytest.raises(CorruptObject):
-        opened(data)
-
-
-@given(written_objects(), st.integers(-100, 100))
-def test_a_claimed_size_that_is_not_the_object_s_is_refused(written: Written, difference: int) -> None:
-    assume(difference)
-    with pytest.raises(CorruptObject):
-        open_tail(written.data, object_size_bytes=len(written.data) + difference, key="k")
-
-
-@given(st.binary(max_size=200), st.integers(0, 300))
-def test_random_bytes_are_an_object_or_corrupt_and_nothing_else(data: bytes, claimed: int) -> None:
-    try:
-        found = open_tail(data, object_size_bytes=claimed, key="k")
-    except CorruptObject:
-        return
-    assert not isinstance(found, BlockIndex) or len(found) * 36 <= len(data)

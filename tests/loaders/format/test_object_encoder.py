@@ -4,12 +4,11 @@ from itertools import accumulate
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from loaders.errors import FormatError, FormatLimit
-from loaders.format import ROW_SIZE_BYTES, ObjectEncoder, RecordBatch
+from loaders.format import ObjectEncoder, RecordBatch
 from tests.docs.pages import page_named
-from tests.loaders.format.objects import Written, blocks_of, encoded, opened, written_objects
+from tests.loaders.format.objects import Written, blocks_of, opened, written_objects
 
 GOLDEN = bytes.fromhex(
     "5a020000000200000049"  # a block of two batches in 73 bytes
@@ -52,21 +51,6 @@ def test_all_that_is_written_is_in_the_index_and_in_the_blocks(written: Written)
 
 
 @given(written_objects())
-def test_the_encoder_tells_at_any_time_where_it_stands_and_what_the_object_holds(written: Written) -> None:
-    encoder = ObjectEncoder(written.threshold_bytes)
-    size_bytes = 0
-    for write in written.writes:
-        size_bytes += len(encoder.write(write[0].stream_id, write))
-        assert encoder.size_bytes == size_bytes
-        found = encoder.ranges().range_of(write[0].stream_id)
-        assert found is not None
-        assert found.end == write[-1].end_offset
-    assert encoder.finish() == written.data[size_bytes:]
-    assert encoder.size_bytes == len(written.data)
-    assert encoder.index().data == opened(written.data).data
-
-
-@given(written_objects())
 def test_blocks_end_at_the_threshold_or_with_the_write_and_nowhere_else(written: Written) -> None:
     expected: list[int] = []
     running = 0
@@ -80,30 +64,6 @@ def test_blocks_end_at_the_threshold_or_with_the_write_and_nowhere_else(written:
                 running = in_block = 0
         expected += [in_block] if in_block else []
     assert [row.record_count for row in opened(written.data)] == expected
-
-
-def test_the_running_sum_carries_over_to_the_next_write_even_of_another_stream() -> None:
-    writes = [
-        [batch(1, 0, 1, b"6bytes")],
-        [batch(2, 0, 1, b"four"), batch(2, 1, 1, b"6bytes")],
-        [batch(2, 2, 1, b"four")],
-    ]
-    assert [row.record_count for row in opened(encoded(writes, 10))] == [1, 1, 1, 1]
-    assert [row.record_count for row in opened(encoded(writes, 11))] == [1, 2, 1]
-
-
-@given(written_objects())
-def test_one_write_a_block_gives_the_same_object_at_any_threshold_that_is_not_reached(written: Written) -> None:
-    blocks = blocks_of(written.data, opened(written.data))
-    assert encoded(blocks, 2**20) == written.data
-
-
-@given(written_objects())
-def test_the_bytes_do_not_depend_on_how_the_batches_are_handed_over(written: Written) -> None:
-    encoder = ObjectEncoder(written.threshold_bytes)
-    parts = [encoder.write(write[0].stream_id, iter(write)) for write in written.writes]
-    parts += [encoder.write(2**63 - 1, []), encoder.finish()]
-    assert b"".join(parts) == written.data
 
 
 REFUSED = [
@@ -183,20 +143,3 @@ def test_a_finished_object_is_finished() -> None:
 def test_a_threshold_that_closes_no_block_is_refused(threshold_bytes: int) -> None:
     with pytest.raises(ValueError, match=f"found {threshold_bytes}"):
         ObjectEncoder(threshold_bytes)
-
-
-def test_the_encoder_keeps_index_rows_and_no_payload() -> None:
-    encoder = ObjectEncoder(1)
-    for number in range(50):
-        encoder.write(7, [batch(7, number, 1, bytes(10_000))])
-    kept = sum(len(value) for value in vars(encoder).values() if isinstance(value, bytes | bytearray))
-    assert kept == 50 * ROW_SIZE_BYTES
-
-
-@given(st.lists(st.integers(1, 9), min_size=1, max_size=8))
-def test_a_hole_between_two_writes_shows_in_the_ranges(steps: list[int]) -> None:
-    encoder = ObjectEncoder()
-    for offset in accumulate(steps):
-        encoder.write(7, [batch(7, offset, 1)])
-    found = encoder.ranges().range_of(7)
-    assert found == (steps[0], sum(steps) + 1, any(step > 1 for step in steps[1:]))

@@ -7,7 +7,7 @@ from zlib import crc32
 import pytest
 
 from loaders.errors import CorruptObject
-from loaders.format import ObjectEncoder, RecordBatch, find, open_tail
+from loaders.format import ObjectEncoder, find, open_tail
 from tests.loaders.format.objects import (
     DATA,
     Case,
@@ -18,14 +18,6 @@ from tests.loaders.format.objects import (
     production_bytes,
     production_cases,
 )
-
-TWICE = 420_000
-"""The stream that the production writer was given in two calls an object."""
-
-# How many batches of stream 420000 the first of the two calls had, found by trying all: exactly one number fits.
-_IDS = (0, 2, 3, 5, 7, 9, 10, 12, 14, 16, 18, 20, 22, 26, 28, 30, 34, 36, 38, 42)
-_COUNTS = (12, 3, 12, 13, 6, 8, 9, 8, 18, 14, 4, 6, 4, 8, 7, 10, 15, 4, 5, 16)
-FIRST_CALLS = dict(zip(_IDS, _COUNTS, strict=True))
 
 objects = pytest.mark.parametrize("case", production_cases(), ids=lambda case: str(case["objectId"]))
 
@@ -79,16 +71,12 @@ def test_an_object_written_again_block_by_block_has_the_same_bytes(case: Case) -
     assert sha256(again).hexdigest() == sha256(data).hexdigest() == case["sha256"]
 
 
-def written_by_stream(case: Case, *, split: int = 0) -> bytes:
-    """Write an object again, one call a stream; two for the stream that was, the first with ``split`` batches."""
+def written_by_stream(case: Case) -> bytes:
+    """Write an object again, one call a stream."""
     data = production_bytes(case["objectId"])
     batches = [one for block in blocks_of(data, opened(data)) for one in block]
     encoder = ObjectEncoder(case["blockSizeThreshold"])
-    parts: list[bytes] = []
-    for stream_id, group in groupby(batches, key=lambda one: one.stream_id):
-        whole: list[RecordBatch] = list(group)
-        first = split if stream_id == TWICE else 0
-        parts += [encoder.write(stream_id, whole[:first]), encoder.write(stream_id, whole[first:])]
+    parts = [encoder.write(stream_id, group) for stream_id, group in groupby(batches, key=lambda one: one.stream_id)]
     return b"".join([*parts, encoder.finish()])
 
 
@@ -97,24 +85,8 @@ def test_one_call_a_stream_gives_the_same_bytes_but_where_a_stream_was_written_i
         case["objectId"] for case in production_cases() if sha256(written_by_stream(case)).hexdigest() != case["sha256"]
     }
     # In object 32 the first call of stream 420000 ended where the threshold closes a block anyway.
-    assert different == set(FIRST_CALLS)
     holding = {case["objectId"] for case in production_cases() if case["kind"] == "node4-with-420000"}
     assert different == holding - {32}
-
-
-@pytest.mark.parametrize("case", [case for case in production_cases() if case["objectId"] in FIRST_CALLS])
-def test_two_calls_for_that_stream_give_the_same_bytes_in_exactly_one_way(case: Case) -> None:
-    data = production_bytes(case["objectId"])
-    index = opened(data)
-    count = sum(index.row(number).record_count for number in index.stream_rows(TWICE))
-    fitting = [split for split in range(1, count) if written_by_stream(case, split=split) == data]
-    assert fitting == [FIRST_CALLS[case["objectId"]]]
-
-
-def test_a_first_call_that_ends_where_the_threshold_closes_a_block_leaves_no_trace() -> None:
-    (case,) = (case for case in production_cases() if case["objectId"] == 32)
-    data = production_bytes(32)
-    assert written_by_stream(case) == written_by_stream(case, split=13) == data
 
 
 def test_each_damaged_object_is_refused_with_a_message_of_its_own() -> None:

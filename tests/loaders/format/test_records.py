@@ -1,15 +1,11 @@
 """Blocks give back the batches that were put in, however many blocks a row covers, and must agree with their row."""
 
 import tracemalloc
-from itertools import groupby, pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from loaders.errors import CorruptObject
 from loaders.format import BlockRow, RecordBatch, decode_block_bytes, encode_block
-from tests.loaders.format.objects import Written, blocks_of, opened, written_objects
 
 FIRST = RecordBatch(233, 1, 10, 5, b"hello")
 SECOND = RecordBatch(233, 1, 15, 2, b"ab")
@@ -33,26 +29,6 @@ def test_a_row_may_cover_one_block_or_several() -> None:
     for data in (encode_block([FIRST, SECOND]), encode_block([FIRST]) + encode_block([SECOND])):
         assert decoded(data, row_of(data, FIRST, SECOND)) == [FIRST, SECOND]
         assert decoded(bytes(bytearray(data)), row_of(data, FIRST, SECOND)) == [FIRST, SECOND]
-
-
-@given(written_objects(holes=False), st.data())
-def test_rows_that_compaction_merged_give_the_same_batches(written: Written, draw: st.DataObject) -> None:
-    rows = list(opened(written.data))
-    apart = [draw.draw(st.booleans()) or later.stream_id != row.stream_id for row, later in pairwise(rows)]
-    numbers = [sum(apart[:place]) for place in range(len(rows))]
-    for _, group in groupby(zip(numbers, rows, strict=True), key=lambda pair: pair[0]):
-        first, *others = [row for _, row in group]
-        last = others[-1] if others else first
-        size_bytes = last.position + last.size_bytes - first.position
-        count = first.record_count + sum(row.record_count for row in others)
-        merged = first._replace(end=last.end, record_count=count, size_bytes=size_bytes)
-        expected = [
-            batch
-            for batch in written.batches
-            if batch.stream_id == first.stream_id and first.start <= batch.base_offset and batch.end_offset <= last.end
-        ]
-        found = decoded(written.data[first.position :][:size_bytes], merged)
-        assert [batch for batch in expected if batch.count] == [batch for batch in found if batch.count]
 
 
 def test_payloads_are_copies_that_keep_no_block_in_memory() -> None:
@@ -135,9 +111,3 @@ def test_batches_that_go_back_are_refused() -> None:
 def test_a_row_without_bytes_holds_no_records() -> None:
     with pytest.raises(CorruptObject, match="found none"):
         decoded(b"", BlockRow(233, 0, 0, 0, 0, 0))
-
-
-@given(written_objects())
-def test_all_that_was_written_is_read_back(written: Written) -> None:
-    blocks = blocks_of(written.data, opened(written.data))
-    assert [batch for block in blocks for batch in block] == written.batches

@@ -7,14 +7,6 @@ import pytest
 from loaders.merge.transfer import PartBuffer, PartBuffers
 
 
-def test_a_buffer_holds_what_was_put_into_it_last() -> None:
-    buffer = PartBuffer()
-    assert bytes(buffer.fill([b"some", memoryview(b" longer "), b"words"])) == b"some longer words"
-    buffer.clear()
-    assert bytes(buffer.fill([b"short"])) == b"short"
-    assert buffer.capacity_bytes == 17
-
-
 def test_a_buffer_that_is_in_use_is_not_filled_again() -> None:
     buffer = PartBuffer()
     kept = buffer.fill([b"these are on their way"])

@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from accel.catalog.compact import check_compaction
 from accel.catalog.records import STREAM, make_rows
 from loaders.errors import FormatError, FormatLimit
-from loaders.format import ObjectEncoder, RecordBatch
 from loaders.merge.plan import MergeLimits, check_conserved, plan_merge
 from tests.accel.catalog.building import stream_objects
 from tests.builders import COUNT_MAX, write_set_object
@@ -31,15 +29,6 @@ LIMITS = MergeLimits()
 
 def merged(group: MergeGroup, limits: MergeLimits = LIMITS) -> list[tuple[int | None, bytes]]:
     return [(output.stream_id, written_by(output, group.sources)) for output in group.plan(limits).outputs]
-
-
-def claims(group: MergeGroup, limits: MergeLimits = LIMITS) -> list[tuple[int | None, list[tuple[int, int, int]]]]:
-    plan = group.plan(limits)
-    columns = [(output.stream_id, output.ranges) for output in plan.outputs]
-    return [
-        (own, list(zip(each.stream_ids.tolist(), each.starts.tolist(), each.ends.tolist(), strict=True)))
-        for own, each in columns
-    ]
 
 
 @given(merge_groups(), merge_limits())
@@ -106,53 +95,6 @@ def test_sections_end_to_end_hold_what_the_sources_hold(group: MergeGroup) -> No
         assert batches_by_stream([data]) == batches_by_stream(group.sources)
 
 
-def test_runs_that_join_up_become_one_range() -> None:
-    group = MergeGroup([write_set_object([(3, 0, 10), (5, 7, 9)]), write_set_object([(3, 10, 25), (4, 0, 8)])])
-    assert claims(group) == [(None, [(3, 0, 25), (4, 0, 8), (5, 7, 9)])]
-
-
-def test_a_hole_between_two_sources_gives_each_run_an_object_of_its_own() -> None:
-    group = MergeGroup([write_set_object([(3, 0, 10), (4, 0, 1)]), write_set_object([(3, 12, 25)])])
-    assert claims(group) == [(None, [(4, 0, 1)]), (3, [(3, 0, 10)]), (3, [(3, 12, 25)])]
-
-
-def test_a_hole_within_a_source_gives_each_run_an_object_of_its_own() -> None:
-    group = MergeGroup([write_set_object([(3, 0, 10)], gaps={3: (4, 6)}), write_set_object([(3, 10, 12)])])
-    assert claims(group) == [(3, [(3, 0, 4)]), (3, [(3, 6, 12)])]
-
-
-def test_what_was_trimmed_is_left_out_and_a_hole_in_it_is_none() -> None:
-    group = MergeGroup([write_set_object([(3, 0, 10)], gaps={3: (4, 6)}), write_set_object([(3, 10, 12)])], {3: 4})
-    assert claims(group) == [(None, [(3, 6, 12)])]
-    assert group.plan(LIMITS).dropped_bytes > 0
-    assert [len(each.holed) for each in group.plan(LIMITS).kept_ranges()] == [0, 0]
-
-
-def test_a_row_that_straddles_the_first_kept_offset_is_kept_whole() -> None:
-    group = MergeGroup([write_set_object([(3, 0, 10)]), write_set_object([(3, 10, 12)])], {3: 9})
-    assert claims(group) == [(None, [(3, 0, 12)])]
-
-
-def test_nothing_is_left_of_streams_that_were_trimmed_to_their_ends() -> None:
-    assert claims(MergeGroup([write_set_object([(3, 0, 10)]), write_set_object([(3, 10, 12)])], {3: 12})) == []
-
-
-def test_a_large_stream_gets_an_object_of_its_own() -> None:
-    group = MergeGroup([write_set_object([(3, 0, 10), (4, 0, 1)]), write_set_object([(3, 10, 12)])])
-    size_bytes = sum(int(index.rows["size_bytes"][index.rows["stream_id"] == 3].sum()) for index in group.indexes)
-    assert [own for own, _ in claims(group, MergeLimits(split_size_bytes=size_bytes + 1))] == [None]
-    assert [own for own, _ in claims(group, MergeLimits(split_size_bytes=size_bytes))] == [None, 3]
-
-
-def test_a_run_without_offsets_beside_others_is_left_out_and_alone_it_stays() -> None:
-    encoder = ObjectEncoder()
-    parts = [encoder.write(3, [RecordBatch(3, 1, offset, count, b"x")]) for offset, count in [(0, 2), (5, 0), (9, 1)]]
-    parts += [encoder.write(4, [RecordBatch(4, 1, 7, 0, b"x")]), encoder.finish()]
-    group = MergeGroup([b"".join(parts), write_set_object([(6, 0, 1)])])
-    assert claims(group) == [(None, [(4, 7, 7), (6, 0, 1)]), (3, [(3, 0, 2)]), (3, [(3, 9, 10)])]
-    assert group.plan(LIMITS).left_out["start"].tolist() == [5]
-
-
 def test_rows_are_coalesced_only_as_far_as_their_fields_go() -> None:
     ranges = [(3, number * COUNT_MAX, (number + 1) * COUNT_MAX) for number in range(3)]
     group = MergeGroup([write_set_object([one]) for one in ranges])
@@ -207,17 +149,3 @@ def test_every_record_of_a_production_writer_is_read_back(split_size_bytes: int)
     assert batches_by_stream([data for _, data in outputs]) == batches_by_stream(group.sources)
     assert all(not len(opened(data).object_ranges().holed) for _, data in outputs)
     assert outputs == [(each.stream_id, each.data) for each in naive_merge(group, MergeLimits(split_size_bytes))]
-
-
-@given(st.lists(st.tuples(st.integers(1, 50), st.integers(0, 3)), min_size=1, max_size=30), st.integers(1, 120))
-@settings(max_examples=examples(60))
-def test_coalescing_is_greedy_within_each_run(rows: list[tuple[int, int]], most: int) -> None:
-    ends: dict[int, int] = {}
-    encoder, parts = ObjectEncoder(1), []
-    for payload, stream_id in sorted(rows, key=lambda row: row[1]):
-        offset = ends.get(stream_id, 0)
-        parts.append(encoder.write(stream_id, [RecordBatch(stream_id, 1, offset, 1, b"x" * payload)]))
-        ends[stream_id] = offset + 1
-    group = MergeGroup([b"".join([*parts, encoder.finish()])])
-    limits = MergeLimits(row_size_bytes_max=most * 10)
-    assert merged(group, limits) == [(one.stream_id, one.data) for one in naive_merge(group, limits)]

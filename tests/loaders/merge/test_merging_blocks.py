@@ -12,7 +12,7 @@ from loaders.format import RecordBatch, encode_block
 from loaders.merge.plan import MergeLimits, copies_of, find_bad_block
 from tests.builders import write_set_object
 from tests.examples import examples
-from tests.loaders.format.objects import opened, production_bytes, production_cases
+from tests.loaders.format.objects import opened
 from tests.loaders.merge.merged_objects import MergeGroup, merge_groups, written_by
 
 LIMITS = MergeLimits()
@@ -35,12 +35,6 @@ def found_in(data: bytes, whole: bytes) -> tuple[int, int, str, str] | None:
 def test_whole_blocks_pass(group: MergeGroup) -> None:
     for output in group.plan(LIMITS).outputs:
         assert find_bad_block(written_by(output, group.sources), output.copies) is None
-
-
-@pytest.mark.parametrize("case", production_cases(), ids=lambda case: str(case["objectId"]))
-def test_blocks_of_a_production_writer_pass(case: dict[str, int]) -> None:
-    data = production_bytes(case["objectId"])
-    assert found_in(data, data) is None
 
 
 FIRST, SECOND = 0, 10 + 33 + len(b"3:0-4")
@@ -85,10 +79,6 @@ def test_no_damage_to_a_block_header_passes(group: MergeGroup, draw: st.DataObje
     copies = copies_of([opened(source)])
     copies = copies[copies["position"].argsort(kind="stable")]
     assert find_bad_block(damaged, copies) is not None
-
-
-def test_nothing_at_all_passes() -> None:
-    assert find_bad_block(b"", copies_of([])) is None
 
 
 def test_a_block_that_fills_its_row_to_the_byte_passes() -> None:

@@ -24,7 +24,7 @@ from loaders.object_ref import ObjectRef
 from loaders.object_writer import ObjectWriter
 from loaders.settings import MergeSettings
 from loaders.store import ALWAYS, Body, Condition, CountingStore, MemoryStore, ObjectStore
-from tests.builders import batches, encode_composite, write_set_object
+from tests.builders import encode_composite, write_set_object
 from tests.examples import examples
 from tests.loaders.format.objects import opened, production_bytes, production_cases
 from tests.loaders.merge.merged_objects import MergeGroup, batches_by_stream, merge_groups, merge_limits, naive_merge
@@ -106,14 +106,6 @@ def test_the_outputs_are_those_of_a_merge_row_by_row_whatever_the_bands_and_part
 def production_group() -> MergeGroup:
     cases = sorted((case for case in production_cases() if case["nodeId"] == 4), key=lambda case: int(case["orderId"]))
     return MergeGroup([production_bytes(case["objectId"]) for case in cases])
-
-
-@pytest.mark.parametrize("band_size_bytes", [100_000, 96 * MEBIBYTE])
-def test_every_record_of_a_production_writer_is_read_back(executor: ThreadPoolExecutor, band_size_bytes: int) -> None:
-    store, group = MemoryStore(), production_group()
-    merging = MergeSettings(band_size_bytes=band_size_bytes, part_size_bytes=50_000)
-    result = merge(store, group, put_group(store, group), executor, merging)
-    assert batches_by_stream([data for _, data in outputs_in(store, result)]) == batches_by_stream(group.sources)
 
 
 @pytest.mark.parametrize(("part_size_bytes", "parts"), [(MEBIBYTE, 1), (40_000, 8), (300, None)])
@@ -288,18 +280,6 @@ def test_objects_that_link_others_are_refused(executor: ThreadPoolExecutor) -> N
             open_sources(store, LAYOUT, [ref], executor=executor)
 
 
-def test_a_wide_object_of_unknown_sizes_takes_a_second_request(executor: ThreadPoolExecutor) -> None:
-    store = CountingStore(MemoryStore())
-    group = MergeGroup([write_set_object([(stream, 0, 1) for stream in range(400)])])
-    for knows_sizes in (False, True):
-        refs = put_group(store, group, knows_sizes=knows_sizes)
-        store.reset()
-        (source,) = open_sources(store, LAYOUT, refs, MergeSettings(band_size_bytes=1), executor=executor)
-        assert (source.index.data, source.requests) == (opened(group.sources[0]).data, 2)
-        assert store.snapshot().total.received_bytes == source.bytes_read
-        assert source.body is None
-
-
 class GarblingStore(CountingStore):
     """Garbles the last byte of what is put."""
 
@@ -390,23 +370,6 @@ def test_sections_are_copied_where_they_are_large_enough(
         assert result.outputs[0].checksum is None
 
 
-def test_what_the_store_copied_can_be_merged_again(executor: ThreadPoolExecutor) -> None:
-    store = MemoryStore()
-    first = merged_by_the_store(store, executor, [6, 6])
-    more = write_large(store, 7, MEBIBYTE, 20)
-    refs = [first.outputs[0].ref, more]
-    group = MergeGroup([store.get(LAYOUT.object_key(ref.object_id)).body for ref in refs])
-    merging = MergeSettings(band_size_bytes=5 * MEBIBYTE)
-    sources = open_sources(store, LAYOUT, refs, merging, executor=executor)
-    result = merge_objects(
-        store, LAYOUT, sources, group.plan(LIMITS), [2000], merging, executor=executor, nonce=SYSTEM.nonce
-    )
-    (output,) = outputs_in(store, result)
-    assert batches_by_stream([output[1]]) == batches_by_stream(group.sources)
-    positions = opened(output[1]).rows["position"].tolist()
-    assert positions == sorted(positions)
-
-
 @pytest.mark.parametrize("reason", ["trimmed", "hole", "store"])
 def test_where_the_store_cannot_copy_the_bytes_go_the_ordinary_way(
     executor: ThreadPoolExecutor, reason: str, monkeypatch: pytest.MonkeyPatch
@@ -440,15 +403,3 @@ def test_whichever_copy_fails_nothing_is_left_behind() -> None:
             break
         number += 1
     assert number >= 7
-
-
-def test_links_and_epochs_survive(executor: ThreadPoolExecutor) -> None:
-    encoder, parts = ObjectEncoder(), []
-    for epoch, batch in enumerate(batches(3, 0, 4)):
-        parts.append(encoder.write(3, [RecordBatch(3, epoch, batch.base_offset, -4, b"link")]))
-    source = b"".join([*parts, encoder.finish()])
-    store, group = MemoryStore(), MergeGroup([source, write_set_object([(3, 4, 5)])])
-    result = merge(store, group, put_group(store, group), executor, MergeSettings())
-    (found,) = batches_by_stream([outputs_in(store, result)[0][1]]).values()
-    assert found == batches_by_stream(group.sources)[3]
-    assert found[0].is_link

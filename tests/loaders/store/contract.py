@@ -21,7 +21,7 @@ from loaders.errors import (
     StoreError,
     WriteConflict,
 )
-from loaders.store import ALWAYS, CountingStore, CreateOnly, IfMatch, PrefixedStore, S3Store
+from loaders.store import CountingStore, CreateOnly, IfMatch, PrefixedStore, S3Store
 from loaders.store.base import DatedStore
 from loaders.store.clouds import is_plain
 from tests.examples import examples
@@ -240,11 +240,6 @@ class StoreContract:
 
     # Writing
 
-    def test_a_plain_put_replaces(self, store: ObjectStore) -> None:
-        store.put("k", BODY)
-        store.put("k", b"new", condition=ALWAYS)
-        assert store.get("k").body == b"new"
-
     def test_create_only_writes_once(self, store: ObjectStore) -> None:
         etag = store.put("k", BODY, condition=CreateOnly())
         with pytest.raises(PreconditionFailed):
@@ -365,9 +360,6 @@ class StoreContract:
             store.put(key, BODY)
         assert store.delete_many(iter([*keys, "missing", *keys[:1]])) == []
         assert [found.key for found in store.list("")] == ["stays"]
-
-    def test_deleting_nothing_is_no_request(self, store: ObjectStore) -> None:
-        assert store.delete_many([]) == []
 
     # Listing, and more than 1,000 of everything
 

@@ -230,12 +230,6 @@ def test_settings_that_make_no_sense_are_refused(wrong: dict[str, object]) -> No
         StoreSettings(**wrong)  # type: ignore[arg-type] # wrong on purpose
 
 
-def test_settings_are_values() -> None:
-    assert StoreSettings(region="eu-west-1") == StoreSettings(region="eu-west-1")
-    assert len({StoreSettings(), StoreSettings(), StoreSettings(attempts=2)}) == 2
-    assert "secret" not in repr(StoreSettings())
-
-
 def test_a_bucket_is_created_where_the_region_says(
     scripted: ScriptedServer, aws_environment: pytest.MonkeyPatch
 ) -> None:

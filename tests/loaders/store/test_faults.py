@@ -70,15 +70,6 @@ def test_a_short_body_is_never_returned() -> None:
             ask("k")
 
 
-def test_the_cause_tells_how_the_connection_broke() -> None:
-    store = FaultStore(MemoryStore())
-    for fault, cause in ((Fault.TIMEOUT, TimeoutError), (Fault.RESET, ConnectionResetError)):
-        store.schedule(fault)
-        with pytest.raises(StoreUnavailable) as caught:
-            list(store.list(""))
-        assert isinstance(caught.value.__cause__, cause)
-
-
 def test_the_schedule_goes_by_requests_and_none_lets_one_pass() -> None:
     store = FaultStore(MemoryStore())
     store.schedule(None, Fault.RESET)

@@ -28,7 +28,6 @@ from loaders.errors import (
     StoreUnavailable,
     WriteConflict,
     WrongFolder,
-    WrongProcess,
 )
 from loaders.store import CreateOnly, FileStore, IfMatch, MemoryStore
 from loaders.store import file as file_module
@@ -143,15 +142,6 @@ def test_what_killed_writers_left_is_deleted_a_day_later(store: FileStore) -> No
     assert sorted(path.name for path in new.iterdir()) == ["folder", "young.file"], "a folder is of another program"
     upload.complete([receipt])
     assert store.get("m").body == b"x"
-
-
-def test_an_upload_that_is_not_completed_leaves_nothing(store: FileStore) -> None:
-    upload = store.start_multipart("m")
-    upload.upload_part(1, b"x")
-    assert list((store.folder / file_module.NEW).iterdir()) == []
-    with pytest.raises(WrongProcess, match="an upload in parts"):
-        pickle.dumps(upload)
-    upload.abort()
 
 
 def test_a_durable_write_syncs_the_file_and_its_new_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -173,39 +173,6 @@ def test_what_root_writes_into_the_store_of_a_user_is_the_users(above: Path, mon
         assert len(given) == 5, "the folders %new and a, the files %store and %reserve, and the object"
 
 
-def test_a_user_goes_on_in_a_store_that_root_wrote_to_once(above: Path) -> None:
-    folder = above / "store"
-    folder.mkdir()
-    if os.geteuid() == 0:
-        os.chown(folder, OTHER, OTHER)
-    as_other(lambda: make(folder).put("a/before", b"user"))
-    write_all(make(folder))
-
-    def go_on() -> None:
-        store = make(folder)
-        assert [each.key for each in store.list("")] == ["a/b", "a/before", "m/n"]
-        assert store.get("a/b").body == b"x"
-        store.put("a/b", b"user")
-        store.put("m/o", b"user")
-        assert store.delete_many(["a/b", "m/n"]) == []
-
-    as_other(go_on, umask=0o077)
-
-
-def test_a_folder_that_must_not_be_written_is_told(above: Path) -> None:
-    store = make(above / "store")
-    store.put("a", b"x")
-    store.folder.chmod(0o555)
-    (store.folder / file_module.NEW).chmod(0o555)
-
-    def write() -> None:
-        with pytest.raises(AccessDenied, match="Permission denied"):
-            make(store.folder).put("a", b"y")
-        assert make(store.folder).get("a").body == b"x"
-
-    as_other(write)
-
-
 def test_a_folder_of_the_store_that_must_not_be_written_is_named_with_its_owner(above: Path) -> None:
     (above / "store").mkdir()
     (above / "store").chmod(0o777)

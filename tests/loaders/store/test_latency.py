@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accel.testing import LatencyModel, LatencyStore, VirtualClock
-from loaders.errors import KeyMissing
 from loaders.store import MemoryStore
 
 
@@ -29,34 +28,6 @@ def test_a_body_takes_its_time_in_either_direction() -> None:
     assert clock.now_seconds == pytest.approx(0.5)
     store.get_range("k", 0, 250)
     assert clock.now_seconds == pytest.approx(0.75)
-
-
-def test_a_failure_takes_time_too() -> None:
-    waits: list[float] = []
-    store = LatencyStore(MemoryStore(), Random(1), waits.append)
-    with pytest.raises(KeyMissing):
-        store.get("missing")
-    assert len(waits) == 1
-
-
-def test_a_seed_repeats_its_latencies() -> None:
-    def run() -> list[float]:
-        waits: list[float] = []
-        store = LatencyStore(MemoryStore(), Random(42), waits.append)
-        for key in "abc":
-            store.put(key, b"")
-        list(store.list(""))
-        return waits
-
-    assert run() == run()
-    assert len(set(run())) == 4
-
-
-def test_outside_a_round_time_adds_up() -> None:
-    clock = VirtualClock()
-    for _ in range(3):
-        clock.sleep(0.5)
-    assert clock.now_seconds == 1.5
 
 
 @given(st.lists(st.integers(1, 100), max_size=20), st.integers(1, 8))

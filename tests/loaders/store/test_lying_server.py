@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from random import Random
 from types import SimpleNamespace
 from typing import TypeVar
@@ -13,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accel.system import SYSTEM
 from accel.testing import Lie, LyingStore
 from loaders.errors import AccessDenied, KeyMissing, PreconditionFailed, RequestRefused, StoreUnavailable
 from loaders.store import (
@@ -26,9 +24,8 @@ from loaders.store import (
     S3Store,
     StoreSettings,
 )
-from loaders.store.base import EMPTY_PAGES_MAX, DeleteFailures, ListPage, ObjectInfo, follow_pages
+from loaders.store.base import EMPTY_PAGES_MAX, ListPage, ObjectInfo, follow_pages
 from loaders.store.decorated import DecoratedStore, StoreCall
-from loaders.tables import Tables, raw_key
 from tests.loaders.store.contract import StoreContract
 from tests.servers.fixtures import Endpoint, new_bucket
 from tests.servers.lying import Lying, lying_s3
@@ -38,8 +35,6 @@ from tests.servers.stores import CLIENTS
 Answer = TypeVar("Answer")
 
 HARMLESS = {Lie.EMPTY_PAGE: 0.3, Lie.SHORT_PAGE: 0.3, Lie.START_AFTER_IGNORED: 0.3}
-LIES_OF_LISTINGS = list(Lie)[: list(Lie).index(Lie.BATCH_REFUSED)]
-FATAL = sorted(set(LIES_OF_LISTINGS) - set(HARMLESS), key=lambda lie: lie.value)
 
 
 @pytest.fixture(scope="module")
@@ -181,16 +176,6 @@ def test_harmless_lies_about_listings_change_nothing(seed: int) -> None:
         assert [*store.list("a/", "a/10")] == [*inner.list("a/", "a/10")]
         assert [*PrefixedStore(store, "a/").list("1", limit=5)] == [*PrefixedStore(inner, "a/").list("1", limit=5)]
     assert {lie for lie, number in store.injected.items() if number} == set(HARMLESS)
-
-
-@pytest.mark.parametrize("lie", FATAL)
-def test_other_lies_about_listings_are_refused(lie: Lie) -> None:
-    store = LyingStore(filled(), Random(1), {lie: 1.0})
-    with pytest.raises(RequestRefused):
-        list(follow_pages("a/", "", lambda after, token: store.list_page("a/", after, 10, token)))
-    assert store.injected[lie]
-    store.is_lying = False
-    assert len([*store.list("a/")]) == 40
 
 
 def test_lies_about_writes_are_as_the_table_says() -> None:
@@ -356,53 +341,4 @@ def test_a_missing_key_that_a_server_does_not_delete_is_deleted(scripted: Script
         store.get("k")
 
 
-def test_a_lie_is_drawn_from_the_seed() -> None:
-    def told(seed: int) -> Counter[Lie]:
-        store = LyingStore(filled(), Random(seed), HARMLESS)
-        for _ in range(9):
-            list(store.list("a/"))
-        return store.injected
-
-    assert told(1) == told(1)
-    assert len({frozenset(told(seed).items()) for seed in range(5)}) > 1
-
-
 # Tables
-
-
-class Keeping(DecoratedStore):
-    """Says that keys were deleted, and keeps them."""
-
-    def _delete_batch(self, keys: Sequence[str]) -> DeleteFailures:  # noqa: ARG002 - that is the lie
-        return []
-
-
-def tables_in(store: ObjectStore) -> Tables:
-    return Tables(store, nonce=SYSTEM.nonce, sleep=lambda _: None, jitter=lambda: 0.0)
-
-
-def test_a_table_is_dropped_without_keys_of_others_and_comes_to_an_end() -> None:
-    memory = MemoryStore()
-    tables = tables_in(memory)
-    tables.create_table("owners")
-    for key in ("a", "b/c"):
-        raw_key(tables.table("owners"), key).create(b"value")
-    memory.put("accel/tables/owners/of.another", b"no name is encoded to this key")
-    tables_in(Keeping(memory)).drop_table("owners")
-    assert len(memory) == 3, "the marker is deleted by itself"
-    tables.drop_table("owners")
-    assert [info.key for info in memory.list("")] == ["accel/tables/owners/of.another"]
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_tables_are_listed_whole_on_a_server_that_lies_harmlessly(seed: int) -> None:
-    store = LyingStore(MemoryStore(), Random(seed), HARMLESS)
-    tables = tables_in(store)
-    names = [f"table-{number:02}" for number in range(30)]
-    for name in names:
-        tables.create_table(name)
-        raw_key(tables.table(name), "k").create(b"value")
-    assert [*tables.table_names()] == names
-    assert [*tables.table_names("table-1")] == names[10:20]
-    assert [*tables.table(names[3]).keys(after="j")] == ["k"]
-    assert len(tables.etags(names[5:9])) == 4

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 import loaders.store
-from loaders.errors import KeyMissing
 from loaders.store import MemoryStore, ObstoreStore, PrefixedStore, S3Store, StoreSettings, open_store
 
 
@@ -92,11 +91,6 @@ def test_a_folder_whose_name_is_no_utf_8_is_named_byte_by_byte(tmp_path: Path) -
 def test_a_path_with_a_zero_byte_is_refused() -> None:
     with pytest.raises(ValueError, match="without zero bytes"):
         open_store("file:///a/b%00c")
-
-
-def test_errors_name_the_full_key() -> None:
-    with pytest.raises(KeyMissing, match="some/prefix/missing"):
-        open_store("memory://test-open/some/prefix").get("missing")
 
 
 def test_what_is_exported_can_be_imported_and_is_sorted() -> None:

@@ -89,10 +89,3 @@ def test_no_error_of_a_store_shows_credentials_of_a_url(kind: type[StoreError]) 
 )
 def test_only_users_of_urls_are_taken_out(text: str, shown: str) -> None:
     assert redacted(text) == shown
-
-
-def test_what_an_error_keeps_of_a_stores_words_has_no_password() -> None:
-    error = StoreError("get", "k", "no route to http://me:secret@host:9000/bucket")
-    assert error.detail == "no route to http://***@host:9000/bucket"
-    copied = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
-    assert str(copied) == str(error) == "get 'k': no route to http://***@host:9000/bucket"

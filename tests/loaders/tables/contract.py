@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
-from threading import Barrier
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,11 +11,10 @@ import pytest
 from accel.testing import Crash, CrashStore, Fault
 from loaders.errors import AmbiguousWrite, DataConflict, DataExists, DataNotFound, TableMissing
 from loaders.layout import TABLES_PREFIX
-from loaders.store.decorated import StoreCall
 from loaders.tables import Version
 from tests.examples import examples
 from tests.loaders.tables.verbs import VERBS, picture, prepare
-from tests.loaders.tables.worlds import Recorder, World, items_of
+from tests.loaders.tables.worlds import World, items_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -191,14 +189,6 @@ class TableContract:
         assert table.create_if_absent("k", b"5") == table.get("k")
         assert table.get("k").version.sequence == 5
 
-    def test_deleting_what_never_was_is_a_success(self, world: World) -> None:
-        table = world.table()
-        table.delete("k")
-        table.delete("k", NOWHERE)
-        table.erase("k")
-        with pytest.raises(DataNotFound):
-            table.update("k", b"", NOWHERE)
-
     def test_what_did_not_change_is_not_sent_again(self, world: World) -> None:
         table = world.table()
         first = table.create("k", b"1")
@@ -239,16 +229,6 @@ class TableContract:
             found = {key: value for key, (value, _) in items_of(tables.table(name))}
             assert found == {key: f"{name}\0{key}".encode() for key in ODD_NAMES[2:5]}
         assert tables.table("../x").get(".").value == b"../x\0."
-
-    def test_a_slash_in_a_name_is_no_border_between_names(self, world: World) -> None:
-        tables = world.tables()
-        for table, key in [("t/x", "y"), ("t", "x/y"), ("t", "x"), ("t/x", "x/y")]:
-            tables.create_table(table)
-            tables.table(table).create(key, f"{table} + {key}".encode())
-        assert list(tables.table("t").keys()) == ["x", "x/y"]
-        assert list(tables.table("t/x").keys()) == ["x/y", "y"]
-        assert tables.table("t/x").get("y").value == b"t/x + y"
-        assert tables.table("t").get("x/y").value == b"t + x/y"
 
     def test_one_listing_of_neighbouring_tables_tells_the_etag_of_each_key(self, world: World) -> None:
         tables = world.tables()
@@ -298,39 +278,7 @@ class TableContract:
         value, version = tables.table("t").get("counter")
         assert (int(value), version.sequence) == (count, count)
 
-    def test_each_of_many_races_to_create_has_one_winner(self, world: World) -> None:
-        table = world.table()
-        with ThreadPoolExecutor(8) as pool:
-            for number in range(examples(12)):
-                won = list(pool.map(_create, repeat(table, 8), repeat(f"{number}"), range(8), repeat(Barrier(8))))
-                assert sum(won) == 1
-                assert table.get(f"{number}").value == b"%d" % won.index(True)
-
-    def test_of_eight_updates_of_one_version_one_wins(self, world: World) -> None:
-        table = world.table()
-        table.create("k", b"")
-        with ThreadPoolExecutor(8) as pool:
-            for number in range(5):
-                read = table.get("k").version
-                won = list(pool.map(_update, repeat(table, 8), repeat(read), range(8), repeat(Barrier(8))))
-                assert sum(won) == 1
-                value, version = table.get("k")
-                assert (value, version.sequence) == (b"%d" % won.index(True), number + 2)
-
     # Bad luck
-
-    def test_any_fault_of_any_write_ends_as_if_it_had_not_been(self, world: World) -> None:
-        clean = world.tables()
-        for verb, act in VERBS.items():
-            recorder = Recorder()
-            prepare(clean, verb)
-            act(world.tables(recorder.around(world.store)), verb)
-            expected = picture(clean, verb)
-            for position, fault in _faults(recorder.writes):
-                name = f"{verb}, {fault} in place of write {position}"
-                prepare(clean, name)
-                act(world.unlucky(*[None] * position, fault), name)
-                assert picture(clean, name) == expected, name
 
     def test_after_a_crash_before_any_write_a_repetition_ends_the_same(self, world: World) -> None:
         clean = world.tables()
@@ -346,59 +294,6 @@ class TableContract:
                     act(world.tables(CrashStore(world.store, number)), name)
                 act(world.tables(), name)
                 assert picture(clean, name) == expected, name
-
-    def test_a_write_whose_reply_was_lost_happened_although_another_followed(self, world: World) -> None:
-        table = world.table()
-
-        def third(key: str) -> Callable[[], object]:
-            return lambda: table.change(key, lambda old: (old or b"none") + b", third")
-
-        version = table.create("k", b"1")
-        mine = world.unlucky(Fault.LOST_REPLY, third=third("k")).table("t").update("k", b"mine", version)
-        assert mine.sequence == 2
-        assert table.get("k").value == b"mine, third"
-        with pytest.raises(DataConflict) as caught:
-            table.update("k", b"2", mine)
-        assert caught.value.entry == table.get("k"), "a version that was written over at once is out of date at once"
-
-        world.unlucky(Fault.LOST_REPLY, third=third("new")).table("t").create("new", b"mine")
-        assert table.get("new").value == b"mine, third"
-        other = world.unlucky(Fault.LOST_REPLY, third=third("new2")).table("t").create_if_absent("new2", b"mine")
-        assert other == table.get("new2")
-        assert other.value == b"mine, third"
-        world.unlucky(Fault.LOST_REPLY, third=third("k")).table("t").delete("k", table.get("k").version)
-        assert table.get("k").value == b"none, third"
-        entry = world.unlucky(Fault.LOST_REPLY, third=third("k")).table("t").change("k", lambda _: b"mine")
-        assert entry.value == b"mine"
-        assert table.get("k").value == b"mine, third"
-        world.unlucky(Fault.LOST_REPLY, third=lambda: table.delete("n3")).table("t").create("n3", b"mine")
-        assert table.find("n3") is None
-
-    def test_a_write_that_did_not_happen_and_never_can_is_no_success(self, world: World) -> None:
-        table = world.table()
-
-        def third(key: str) -> Callable[[], object]:
-            return lambda: table.change(key, lambda _: b"third")
-
-        for fault in (Fault.TIMEOUT, Fault.SERVER_ERROR, Fault.CONFLICT, Fault.PRECONDITION):
-            version = table.create_if_absent("k", b"1").version
-            with pytest.raises(DataConflict) as caught:
-                world.unlucky(fault, third=third("k")).table("t").update("k", b"mine", version)
-            assert caught.value.entry == table.get("k")
-            with pytest.raises(DataConflict):
-                world.unlucky(fault, third=third("k")).table("t").delete("k", table.get("k").version)
-            with pytest.raises(DataExists):
-                world.unlucky(fault, third=third(f"new {fault}")).table("t").create(f"new {fault}", b"mine")
-            unlucky = world.unlucky(fault, third=third(f"new2 {fault}")).table("t")
-            assert unlucky.create_if_absent(f"new2 {fault}", b"mine").value == b"third"
-            with pytest.raises(DataNotFound):
-                world.unlucky(fault, third=lambda: table.delete("k")).table("t").update(
-                    "k", b"mine", table.get("k").version
-                )
-            entry = world.unlucky(fault, third=third("k")).table("t").change("k", lambda old: (old or b"") + b"+")
-            assert entry.value == b"third+"
-            world.unlucky(fault, third=third("k")).table("t").delete("k")
-            assert table.find("k") is None
 
     def test_what_nobody_can_know_is_ambiguous(self, world: World) -> None:
         table = world.table()
@@ -418,61 +313,6 @@ class TableContract:
         with pytest.raises(DataConflict):  # a refusal is an answer, however many wrote since
             world.unlucky(Fault.PRECONDITION, third=ten_others).table("t").update("k", b"mine", version)
 
-    def test_a_change_that_may_be_repeated_is_settled_by_its_meaning(self, world: World) -> None:
-        table = world.table()
-
-        def ten_others() -> None:
-            for _ in range(10):
-                table.change("k", lambda old: (old or b"") + b".")
-
-        def once(old: bytes | None) -> bytes | None:
-            return None if old and b"mine" in old else (old or b"") + b"mine"
-
-        for fault in (Fault.LOST_REPLY, Fault.TIMEOUT):
-            table.create_if_absent("k", b"1")
-            entry = world.unlucky(fault, third=ten_others).table("t").change("k", once)
-            assert entry == table.get("k")
-            assert entry.value.count(b"mine") == 1
-            assert entry.value.count(b".") == 10
-            table.delete("k")
-
-    def test_two_clients_see_each_others_writes(self, world: World) -> None:
-        clients: list[ByteTables] = [world.tables() for _ in range(2)]
-        clients[0].create_table("t")
-        one, two = (client.table("t") for client in clients)
-        version = one.create("k", b"1")
-        assert two.get("k") == one.get("k")
-        version = two.update("k", b"2", version)
-        assert one.get("k") == (b"2", version)
-        assert dict(items_of(one)) == {"k": (b"2", version)}
-        one.delete("k")
-        assert two.find("k") is None
-        two.create("k", b"3")
-        assert one.get("k") == two.get("k")
-        assert one.get("k").value == b"3"
-
-
-def _faults(writes: list[StoreCall]) -> list[tuple[int, Fault]]:
-    return [(position, fault) for position, call in enumerate(writes) for fault in Fault if fault.hits(call)]
-
 
 def _increment(tables: ByteTables, _: int) -> None:
     tables.table("t").change("counter", lambda old: b"%d" % (int(old or b"0") + 1))
-
-
-def _create(table: Values, key: str, number: int, barrier: Barrier) -> bool:
-    barrier.wait()
-    try:
-        table.create(key, b"%d" % number)
-    except DataExists:
-        return False
-    return True
-
-
-def _update(table: Values, version: Version, number: int, barrier: Barrier) -> bool:
-    barrier.wait()
-    try:
-        table.update("k", b"%d" % number, version)
-    except DataConflict:
-        return False
-    return True

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from accel.testing import Fault, FaultStore
-from loaders.errors import AmbiguousWrite, CorruptObject, FormatTooNew, StoreError
+from loaders.errors import CorruptObject, FormatTooNew, StoreError
 from loaders.layout import FORMAT_KEY
 from loaders.store import MemoryStore
 from loaders.store.decorated import WRITES
@@ -52,14 +52,6 @@ def test_the_first_record_stands(world: World) -> None:
     assert read_format(world.store) == RECORD
 
 
-def test_of_eight_who_make_one_all_get_the_same(memory: World) -> None:
-    def make(number: int) -> FormatRecord:
-        return create_format(memory.store, FormatRecord(namespace=f"{number}"), new_nonce)
-
-    with ThreadPoolExecutor(8) as pool:
-        assert len(set(pool.map(make, range(8)))) == 1
-
-
 @pytest.mark.parametrize("fault", [fault for fault in Fault if fault is not Fault.SHORT_BODY])
 def test_a_fault_ends_as_if_it_had_not_been(memory: World, fault: Fault) -> None:
     faults = FaultStore(memory.store, operations=WRITES)
@@ -89,15 +81,6 @@ def test_of_eight_who_give_a_catalog_its_id_all_get_the_same(memory: World) -> N
 def test_a_catalog_id_has_32_digits(catalog_id: str) -> None:
     with pytest.raises(ValueError, match="catalog id"):
         FormatRecord(namespace="n", catalog_id=catalog_id)
-
-
-def test_a_store_that_never_answers_leaves_an_ambiguity(memory: World) -> None:
-    faults = FaultStore(memory.store, operations=WRITES)
-    faults.schedule(*[Fault.TIMEOUT] * 8)
-    pauses: list[float] = []
-    with pytest.raises(AmbiguousWrite):
-        create_format(faults, RECORD, new_nonce, sleep=pauses.append, jitter=lambda: 1.0)
-    assert len(pauses) == 7
 
 
 def test_a_reader_starts_with_permission_to_read_and_nothing_else(world: World) -> None:

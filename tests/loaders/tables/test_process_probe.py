@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import get_context
-from threading import Barrier
 from typing import TYPE_CHECKING
 
 import pytest
@@ -132,20 +130,6 @@ def test_memory_and_folders_try_nothing(tmp_path: Path) -> None:
     for store in (MemoryStore(), FileStore(tmp_path, sleep=no_sleep)):
         write(CountingStore(PrefixedStore(store, "some/")))
         assert [info.key for info in store.list("some/accel/probe/")] == []
-
-
-def test_of_many_threads_one_asks() -> None:
-    gateway = Gateway(MemoryStore())
-    tables = World(gateway).tables()
-    barrier = Barrier(8)
-
-    def create(number: int) -> None:
-        barrier.wait()
-        tables.create_table(f"t{number}")
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(create, range(8)))
-    assert len(gateway.probes) == 3
 
 
 def _write_and_count(gateway: Gateway) -> int:

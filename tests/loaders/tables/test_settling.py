@@ -20,7 +20,7 @@ from loaders.errors import (
 from loaders.store import ALWAYS, IfMatch, MemoryStore
 from loaders.store.decorated import WRITES, DecoratedStore, StoreCall
 from loaders.tables import Tables
-from tests.loaders.tables.worlds import Between, ByteTables, Recorder, World, new_nonce, no_sleep
+from tests.loaders.tables.worlds import ByteTables, Recorder, World, new_nonce, no_sleep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -115,34 +115,6 @@ def test_an_error_in_settling_never_says_not_written_of_a_write_that_may_have_be
     assert memory.table().get("k").value == b"2"
 
 
-def test_after_a_doubtful_attempt_a_failed_repetition_is_ambiguous_too(memory: World) -> None:
-    table = memory.table()
-    table.create("k", b"1")
-
-    def ten_others() -> None:
-        for _ in range(10):
-            table.change("k", lambda old: (old or b"") + b".")
-
-    unlucky = memory.unlucky(Fault.LOST_REPLY, *[Fault.CONFLICT] * 8, third=ten_others)
-    with pytest.raises(AmbiguousWrite):
-        unlucky.table("t").change("k", lambda _: b"mine")
-
-
-def test_a_doubtful_attempt_stays_in_doubt_if_the_read_after_it_fails(memory: World) -> None:
-    table = memory.table()
-    table.create("k", b"1")
-
-    def ten_others() -> None:
-        for _ in range(10):
-            table.change("k", lambda old: (old or b"") + b".")
-
-    lost = Between(faulty(memory, Fault.LOST_REPLY), ten_others)
-    requests = 3  # the read, the write, and the read that does not settle it
-    with pytest.raises(AmbiguousWrite) as caught:
-        memory.tables(DeniedFrom(memory, requests, lost)).table("t").change("k", lambda _: b"mine")
-    assert isinstance(caught.value.__cause__, AccessDenied)
-
-
 def test_attempts_are_bounded_and_the_last_state_comes_with_the_error(memory: World) -> None:
     table, calls = memory.table(), []
 
@@ -155,14 +127,6 @@ def test_attempts_are_bounded_and_the_last_state_comes_with_the_error(memory: Wo
         impatient(memory).table("t").change("k", change)
     assert calls == [None, b".", b".."]
     assert caught.value.entry == table.get("k")
-
-
-def test_a_change_that_raises_changes_nothing(memory: World) -> None:
-    table = memory.table()
-    table.create("k", b"1")
-    with pytest.raises(ZeroDivisionError):
-        table.change("k", lambda _: b"%d" % (1 // 0))
-    assert table.get("k").value == b"1"
 
 
 def test_plain_deletes_are_repeated_and_then_given_up(memory: World) -> None:
@@ -273,15 +237,6 @@ def test_how_the_endpoint_wants_if_match_is_told_to_the_store(memory: World) -> 
         assert last.quotes is quotes
 
 
-def test_a_version_whose_reply_was_lost_is_as_good_as_any(memory: World) -> None:
-    table = memory.tables(faulty(memory, Fault.LOST_REPLY, Fault.LOST_REPLY)).table("t")
-    memory.table()
-    version = table.create("k", b"1")
-    assert version == memory.table().get("k").version
-    version = table.update("k", b"2", version)
-    assert memory.table().update("k", b"3", version).sequence == 3
-
-
 def test_a_copy_that_was_answered_and_did_not_write_leaves_no_doubt(memory: World) -> None:
     table = memory.table()
     version = table.create("k", b"1")
@@ -316,17 +271,3 @@ def test_a_version_names_eight_before_it_and_no_other(memory: World) -> None:
         versions[1].nonce,
         None,
     ]
-
-
-def test_a_write_in_doubt_stays_in_doubt_when_the_change_makes_nothing_of_what_is_left(memory: World) -> None:
-    table = memory.table()
-    table.create("k", b"1")
-
-    def third() -> None:
-        for number in range(9):
-            table.change("k", lambda _, number=number: b"third %d" % number)  # type: ignore[misc] # bound now
-        table.delete("k")
-
-    tables = memory.unlucky(Fault.LOST_REPLY, third=third)
-    with pytest.raises(AmbiguousWrite):  # it was written, so nobody may be told that nothing was found
-        tables.table("t").change("k", lambda old: None if old in (None, b"mine") else b"mine")

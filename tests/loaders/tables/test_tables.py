@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,13 +24,6 @@ def test_tables_held_from_before_a_drop_in_the_same_client_see_the_new_one(memor
         tables.drop_table("t")
         with pytest.raises(DataNotFound):
             held.get("k")
-
-
-def test_eight_threads_share_a_table(memory: World) -> None:
-    table = memory.table()
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda _: table.change("k", lambda old: b"%d" % (int(old or b"0") + 1)), range(400)))
-    assert int(table.get("k").value) == 400
 
 
 def test_a_listing_of_more_than_a_thousand_keys_is_complete(memory: World) -> None:

@@ -8,20 +8,20 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from threading import Barrier, Event
+from threading import Event
 from typing import TypeVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accel.testing import Crash, Fault, FaultStore
+from accel.testing import Crash
 from loaders.counting import CacheStats
 from loaders.errors import AccelError, CorruptObject, DataConflict, DataNotFound, StoreUnavailable, TableMissing
 from loaders.layout import TABLE_MARKER
 from loaders.shared_loads import SharedCounts
 from loaders.store import MemoryStore
-from loaders.store.decorated import GETS, WRITES, DecoratedStore, StoreCall
+from loaders.store.decorated import GETS, DecoratedStore, StoreCall
 from loaders.tables import Table, Tables, Version, Versioned
 from loaders.tables.typed_key import RECORD_OVERHEAD_BYTES, RecordCache, TypedKey, always
 from tests.loaders.tables.worlds import ByteTables
@@ -180,12 +180,6 @@ def test_a_final_record_is_read_and_decoded_once(world: World) -> None:
     assert world.records.cache_stats() == CacheStats(1, RECORD_OVERHEAD_BYTES + 3, 1 << 20, 1, 1, 0, 0)
 
 
-def test_what_is_not_there_is_asked_for_again(world: World) -> None:
-    assert world.read("epoch-1") is None
-    world.other.create("epoch-1", b"one", final=True)
-    assert world.read("epoch-1") == "one"
-
-
 def test_a_missing_table_is_no_missing_record(world: World) -> None:
     world.tables.drop_table(TABLE)
     with pytest.raises(TableMissing):
@@ -226,20 +220,6 @@ def test_who_asks_while_a_record_is_being_read_waits_for_that_read(world: World)
     assert (world.counts.landed, world.counts.joined) == (1, 5)
 
 
-def test_threads_that_begin_at_once_make_one_call(world: World) -> None:
-    world.other.create("epoch-1", b"one", final=True)
-    barrier = Barrier(12)
-
-    def ask() -> str | None:
-        barrier.wait(TIMEOUT_SECONDS)
-        return world.read("epoch-1")
-
-    with ThreadPoolExecutor(12) as threads:
-        asked = [threads.submit(ask) for _ in range(12)]
-        assert {each.result(TIMEOUT_SECONDS) for each in asked} == {"one"}
-    assert (world.store.reads, world.words.decoded) == (["epoch-1"], 1)
-
-
 def test_an_error_goes_to_all_who_wait_and_is_not_kept(world: World) -> None:
     world.other.create("epoch-1", b"one", final=True)
     with world.held("epoch-1", StoreUnavailable("get", "epoch-1", "503")) as threads:
@@ -272,13 +252,6 @@ def test_who_waited_for_a_read_that_came_too_early_asks_again(world: World) -> N
     assert world.store.reads == ["epoch-1"] * 2
 
 
-def test_who_waited_believes_the_second_read_that_nothing_is_there(world: World) -> None:
-    with world.held("epoch-1") as threads:
-        asked = world.join(threads, "epoch-1", 1)
-    assert asked[0].result(TIMEOUT_SECONDS) is None
-    assert world.store.reads == ["epoch-1"] * 2
-
-
 def test_who_waited_for_a_read_that_found_no_table_asks_again(world: World) -> None:
     with world.held("epoch-1", TableMissing(TABLE, "", "not made yet")) as threads:
         world.other.create("epoch-1", b"one", final=True)
@@ -286,14 +259,6 @@ def test_who_waited_for_a_read_that_found_no_table_asks_again(world: World) -> N
     with pytest.raises(TableMissing):
         world.first.result(TIMEOUT_SECONDS)
     assert {each.result(TIMEOUT_SECONDS) for each in asked} == {"one"}
-
-
-def test_no_other_record_waits_for_one_that_is_being_read(world: World) -> None:
-    for key in ("epoch-1", "epoch-2"):
-        world.other.create(key, key.encode(), final=True)
-    with world.held("epoch-1") as threads:
-        assert threads.submit(world.read, "epoch-2").result(TIMEOUT_SECONDS) == "epoch-2"
-        assert world.counts.cache.entries == 1
 
 
 # Growing and changing records
@@ -338,14 +303,6 @@ def test_a_changing_record_is_asked_for_each_time_and_decoded_when_it_changed(wo
 # Erasing
 
 
-def test_what_was_erased_is_not_given_out(world: World) -> None:
-    world.other.create("cut-1", b"one", final=True)
-    assert world.read("cut-1") == "one"
-    world.erase("cut-1")
-    assert world.read("cut-1") is None
-    assert world.counts.cache.entries == 0
-
-
 def test_what_was_erased_while_it_was_being_read_is_not_kept(world: World) -> None:
     """Who asked before gets it; who asks afterwards does not, whether the first read ended or not."""
     world.other.create("cut-1", b"one", final=True)
@@ -367,27 +324,6 @@ def test_what_was_erased_and_written_anew_while_it_was_being_read_is_the_new_one
     assert world.first.result(TIMEOUT_SECONDS) == "one"
     assert world.read("cut-1") == "two"
     assert world.store.reads == ["cut-1"] * 2
-
-
-def test_a_record_is_gone_for_who_erased_it_however_many_read_it_meanwhile(world: World) -> None:
-    rounds, done = 200, Event()
-
-    def read_on() -> None:
-        while not done.is_set():
-            assert world.read("cut-1") in ("one", None)
-
-    with ThreadPoolExecutor(3) as threads:
-        readers = [threads.submit(read_on) for _ in range(3)]
-        try:
-            for _ in range(rounds):
-                world.other.create("cut-1", b"one", final=True)
-                assert world.read("cut-1") == "one"
-                world.erase("cut-1")
-                assert world.read("cut-1") is None
-        finally:
-            done.set()
-        for each in readers:
-            each.result(TIMEOUT_SECONDS)
 
 
 # The bound
@@ -423,16 +359,6 @@ def test_least_recently_used_records_go_when_the_bound_is_reached(
         assert world.counts.cache.size_bytes == sum(model.values()) <= size_bytes_max
         assert len(world.store.reads) == calls
     assert [key for key in map(str, range(12)) if world.records.has(world.place(key))] == sorted(model, key=int)
-
-
-def test_a_record_larger_than_the_bound_is_given_and_does_not_push_others_out(world: World) -> None:
-    world = World(3 * RECORD_OVERHEAD_BYTES)
-    world.other.create("small", b"x", final=True)
-    world.other.create("large", b"x" * 5 * RECORD_OVERHEAD_BYTES, final=True)
-    assert world.read("small") == "x"
-    assert world.read("large") == "x" * 5 * RECORD_OVERHEAD_BYTES
-    assert world.counts.cache.entries == 1
-    assert world.records.has(world.place("small"))
 
 
 def test_a_bound_below_zero_is_refused() -> None:
@@ -541,18 +467,3 @@ def test_a_key_that_went_back_is_told_from_one_that_went_on(world: World, bare: 
         bare.change(lambda _: "three", seen=seen)
     assert bare.get().value == "anew", "nothing was written"
     assert bare.change(lambda _: "next").value == "next", "who saw nothing has nothing to compare"
-
-
-@pytest.mark.parametrize("cached", [False, True])
-def test_a_lost_reply_is_never_a_failure_and_a_change_never_happens_twice(cached: bool) -> None:
-    memory = MemoryStore()
-    faults = FaultStore(memory, operations=WRITES)
-    tables = Tables(faults, nonce=_nonce, sleep=_no_sleep, jitter=float)
-    tables.create_table(TABLE)
-    records = RecordCache(1 << 20, lambda _: 0) if cached else None
-    key, seen = TypedKey(tables.table(TABLE), "root", Words(), cache=records), None
-    for number in range(20):
-        faults.schedule(Fault.LOST_REPLY, Fault.CONFLICT)
-        seen = key.change(lambda now: f"{now or ''}.", seen=seen if number % 2 else None)
-        assert seen.value == "." * (number + 1)
-    assert key.get().value == "." * 20
