@@ -244,11 +244,12 @@ def test_a_lost_completion_is_decided_by_the_write_and_not_by_equal_bytes() -> N
     write_marked(Overtaken(MemoryStore(), None), 100)  # a server without metadata: bytes decide
 
 
+SOURCES = (write_set_object([(3, 0, 9), (4, 0, 5)]), write_set_object([(3, 9, 12)]))
+
+
 def merged(store: ObjectStore, part_size_bytes: int) -> MergeResult:
-    """Merge two sources, which exist, to object 42 and those from 50 on."""
-    refs = []
-    for object_id, body in enumerate((write_set_object([(3, 0, 9), (4, 0, 5)]), write_set_object([(3, 9, 12)]))):
-        refs.append(ObjectRef(object_id, len(body)))
+    """Merge the sources, which exist, to object 42 and those from 50 on."""
+    refs = [ObjectRef(object_id, len(body)) for object_id, body in enumerate(SOURCES)]
     with ThreadPoolExecutor(2) as executor:
         sources = open_sources(store, CATALOG, refs, executor=executor)
         plan = plan_merge([source.index for source in sources], NONE, NONE)
@@ -259,7 +260,7 @@ def merged(store: ObjectStore, part_size_bytes: int) -> MergeResult:
 
 def store_of_sources() -> MemoryStore:
     store = MemoryStore()
-    for object_id, body in enumerate((write_set_object([(3, 0, 9), (4, 0, 5)]), write_set_object([(3, 9, 12)]))):
+    for object_id, body in enumerate(SOURCES):
         store.put(CATALOG.object_key(object_id), body)
     return store
 

@@ -99,20 +99,12 @@ def test_an_error_in_the_block_leaves_nothing(part_size_bytes: int) -> None:
         _ = writer.ranges
 
 
-@pytest.mark.parametrize("operation", ["start_multipart", "upload_part", "complete"])
+@pytest.mark.parametrize("operation", ["put", "start_multipart", "upload_part", "complete"])
 def test_a_store_that_fails_leaves_nothing(operation: str) -> None:
     inner = MemoryStore()
-    store = failing(inner, operation)
     with pytest.raises(StoreUnavailable):
-        write(store, writes_of([300, 300, 300]), 400)
+        write(failing(inner, operation), writes_of([300, 300, 300]), 4000 if operation == "put" else 400)
     assert (len(inner), inner.open_uploads) == (0, 0)
-
-
-def test_a_failed_put_leaves_nothing() -> None:
-    inner = MemoryStore()
-    with pytest.raises(StoreUnavailable):
-        write(failing(inner, "put"), writes_of([300]), 4000)
-    assert len(inner) == 0
 
 
 def test_a_part_that_was_not_sent_is_not_forgotten_by_those_who_carry_on() -> None:

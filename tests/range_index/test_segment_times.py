@@ -10,13 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from range_index.segment_times import (
-    NO_TOKEN,
-    RECORD_SIZE_BYTES,
-    SegmentTimes,
-    TimeRecords,
-    TimesRead,
-)
+from range_index.segment_times import NO_TOKEN, RECORD_SIZE_BYTES, SegmentTimes, TimeRecords, TimesRead
 from tests.examples import examples
 
 Record = tuple[int, int]

@@ -5,13 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loaders.errors import CorruptObject
-from loaders.format import (
-    BlockIndex,
-    BlockRow,
-    CompositeObject,
-    LinkedObject,
-    decode_composite,
-)
+from loaders.format import BlockIndex, BlockRow, CompositeObject, LinkedObject, decode_composite
 from tests.builders import encode_composite
 
 INDEX = BlockIndex(b"".join(BlockRow(7, 10 * number, 10 * number + 10, 1, 0, 50).encode() for number in range(5)))

@@ -5,14 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loaders.errors import CorruptObject
-from loaders.format import (
-    FOOTER_SIZE_BYTES,
-    BlockIndex,
-    Footer,
-    MissingBytes,
-    guess_tail_size_bytes,
-    open_tail,
-)
+from loaders.format import FOOTER_SIZE_BYTES, BlockIndex, Footer, MissingBytes, guess_tail_size_bytes, open_tail
 from tests.loaders.format.objects import Case, Written, opened, production_bytes, production_cases, written_objects
 
 

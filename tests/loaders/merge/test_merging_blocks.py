@@ -49,11 +49,7 @@ FIRST, SECOND = 0, 10 + 33 + len(b"3:0-4")
         (FIRST + 2, struct.pack(">i", 2), (0, 0, "a record count that fits the row", "2")),
         (FIRST + 6, struct.pack(">i", 32), (0, 0, "a data length that fits the row", "32")),
         (FIRST + 6, struct.pack(">i", 87), (0, 0, "a data length that fits the row", "87")),
-        (
-            FIRST + 6,
-            struct.pack(">i", 86),
-            (0, 96, "the row's number of records", "1 fewer at the end of the row"),
-        ),
+        (FIRST + 6, struct.pack(">i", 86), (0, 96, "the row's number of records", "1 fewer at the end of the row")),
         (FIRST + 6, struct.pack(">i", 80), (0, 90, "a block of at least 43 bytes", "6 bytes left")),
         (FIRST + 10, b"\x23", (0, 0, "batch magic 0x22 and the row's stream", "0x23, 3")),
         (SECOND + 11, struct.pack(">q", 4), (0, SECOND, "batch magic 0x22 and the row's stream", "0x22, 4")),

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
 from accel.testing import CrashStore, FaultStore, LatencyStore, VirtualClock
 from loaders.store import CountingStore, FileStore, MemoryStore, ObjectStore, PrefixedStore
 from tests.servers.stores import S3_STORES, store_on_s3
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 IN_MEMORY: dict[str, Callable[[MemoryStore], ObjectStore]] = {
     "memory": lambda inner: inner,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 from threading import Barrier
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,15 +21,10 @@ from loaders.errors import (
     StoreError,
     WriteConflict,
 )
-from loaders.store import CountingStore, CreateOnly, IfMatch, PrefixedStore, S3Store
+from loaders.store import Body, CountingStore, CreateOnly, Fetched, IfMatch, ObjectStore, PrefixedStore, S3Store
 from loaders.store.base import DatedStore
 from loaders.store.clouds import is_plain
 from tests.examples import examples
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from loaders.store import Body, Fetched, ObjectStore
 
 BODY = bytes(range(100))
 MARK = f"{'0a' * 16}.42.{'f9' * 16}"
@@ -487,10 +482,7 @@ class StoreContract:
         source = PART + BODY
         store.put(source_key, source)
         upload = store.start_multipart("k")
-        receipts = [
-            upload.copy_part(1, source_key, 7, 7 + len(PART)),
-            upload.upload_part(2, b"end"),
-        ]
+        receipts = [upload.copy_part(1, source_key, 7, 7 + len(PART)), upload.upload_part(2, b"end")]
         upload.complete(receipts)
         assert store.get("k").body == source[7 : 7 + len(PART)] + b"end"
 

@@ -6,12 +6,14 @@ import os
 import pickle
 import sys
 import tempfile
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
 from obstore.store import LocalStore
 from obstore.store import MemoryStore as RustMemory
+from obstore.store import ObjectStore as RustStore
 
 from accel import tables
 from accel.catalog import ObjectCatalog
@@ -26,7 +28,7 @@ from loaders.errors import (
     WrongProcess,
 )
 from loaders.settings import CLOCK_SKEW_SECONDS_MAX
-from loaders.store import CloudStore, IfMatch, MemoryStore, PrefixedStore, StoreSettings, open_store
+from loaders.store import CloudStore, IfMatch, MemoryStore, ObjectStore, PrefixedStore, StoreSettings, open_store
 from loaders.store.base import STALE_ETAG
 from loaders.store.clouds import AZURE, GOOGLE, Cloud
 from loaders.tables import FormatRecord, probe_conditions
@@ -34,14 +36,6 @@ from tests.loaders.store.contract import StoreContract
 from tests.servers.google import Google, google_stand_in
 from tests.servers.scripted import ScriptedServer, found, refusal
 from tests.spark_jobs.worlds import fill, make_catalog
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from obstore.store import ObjectStore as RustStore
-
-    from loaders.store import ObjectStore
 
 AZURE_ENDPOINT = "ACCEL_TEST_AZURE_ENDPOINT"
 """An emulator of Azure, with a container for each test; account and key as obstore reads them (AZURE_STORAGE_...)."""

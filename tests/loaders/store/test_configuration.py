@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
+from botocore.awsrequest import AWSPreparedRequest
 
 from loaders.errors import CredentialsMissing, RequestRefused
 from loaders.store import ObstoreStore, S3Store, StoreSettings
 from tests.servers.scripted import ScriptedServer, found, refusal
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from botocore.awsrequest import AWSPreparedRequest
 
 CLIENTS: list[type[S3Store]] = [S3Store, ObstoreStore]
 CONFIG = """
@@ -114,10 +110,7 @@ def test_a_bucket_with_dots_goes_into_the_path() -> None:
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_requests_are_signed_as_the_profile_says(
-    client: type[S3Store],
-    aws_environment: pytest.MonkeyPatch,
-    tmp_path: Path,
-    scripted: ScriptedServer,
+    client: type[S3Store], aws_environment: pytest.MonkeyPatch, tmp_path: Path, scripted: ScriptedServer
 ) -> None:
     _write_config(tmp_path)
     scripted.expect(found(b"x"), found(b"x"))
@@ -137,10 +130,7 @@ def test_requests_are_signed_as_the_profile_says(
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("has_credentials", [True, False])
 def test_unsigned_requests_need_no_credentials(
-    client: type[S3Store],
-    aws_environment: pytest.MonkeyPatch,
-    scripted: ScriptedServer,
-    has_credentials: bool,
+    client: type[S3Store], aws_environment: pytest.MonkeyPatch, scripted: ScriptedServer, has_credentials: bool
 ) -> None:
     if not has_credentials:
         aws_environment.delenv("AWS_ACCESS_KEY_ID")
@@ -214,20 +204,9 @@ def test_a_store_is_made_without_a_client(aws_environment: pytest.MonkeyPatch) -
         assert "bucket" in repr(store)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"client": "s3fs"},
-        {"connections": 0},
-        {"attempts": 0},
-        {"connect_timeout_seconds": 0},
-        {"read_timeout_seconds": -1},
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(wrong: dict[str, object]) -> None:
-    (name,) = wrong
-    with pytest.raises(ValueError, match=name):
-        StoreSettings(**wrong)  # type: ignore[arg-type] # wrong on purpose
+def test_a_client_that_there_is_not_is_refused() -> None:
+    with pytest.raises(ValueError, match="client"):
+        StoreSettings(client="s3fs")  # type: ignore[arg-type] # wrong on purpose
 
 
 def test_a_bucket_is_created_where_the_region_says(

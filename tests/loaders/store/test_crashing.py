@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
 from accel.testing import Crash, CrashStore
-from loaders.store import MemoryStore
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from loaders.store import ObjectStore
+from loaders.store import MemoryStore, ObjectStore
 
 
 def workflow(store: ObjectStore) -> None:

@@ -8,57 +8,44 @@ from random import Random
 import pytest
 
 from accel.testing import Fault, FaultStore
-from loaders.errors import KeyMissing, PreconditionFailed, StoreError, StoreUnavailable, WriteConflict
-from loaders.store import CreateOnly, IfMatch, MemoryStore
+from loaders.errors import PreconditionFailed, StoreError, StoreUnavailable, WriteConflict
+from loaders.store import ALWAYS, Condition, CreateOnly, IfMatch, MemoryStore
 
-DENIED_WRITES = [
-    (Fault.SLOW_DOWN, StoreUnavailable, StoreUnavailable),
-    (Fault.SERVER_ERROR, StoreUnavailable, WriteConflict),
-    (Fault.TIMEOUT, StoreUnavailable, StoreUnavailable),
-    (Fault.RESET, StoreUnavailable, StoreUnavailable),
+WRITES: list[tuple[Fault, type[StoreError] | None, type[StoreError], bool]] = [
+    (Fault.SLOW_DOWN, StoreUnavailable, StoreUnavailable, False),
+    (Fault.SERVER_ERROR, StoreUnavailable, WriteConflict, False),
+    (Fault.TIMEOUT, StoreUnavailable, StoreUnavailable, False),
+    (Fault.RESET, StoreUnavailable, StoreUnavailable, False),
+    (Fault.PRECONDITION, None, PreconditionFailed, False),  # strikes conditional writes alone
+    (Fault.CONFLICT, None, WriteConflict, False),
+    (Fault.LOST_REPLY, StoreUnavailable, StoreUnavailable, True),
 ]
 
 
-@pytest.mark.parametrize(("fault", "plain", "conditional"), DENIED_WRITES)
-def test_a_denied_write_changes_nothing(fault: Fault, plain: type[StoreError], conditional: type[StoreError]) -> None:
-    inner = MemoryStore()
-    store = FaultStore(inner)
-    store.schedule(fault, fault)
-    with pytest.raises(plain):
-        store.put("k", b"x")
-    with pytest.raises(conditional):
-        store.put("k", b"x", condition=CreateOnly())
-    assert len(inner) == 0
-    store.put("k", b"x", condition=CreateOnly())
-
-
-def test_a_lost_reply_is_a_write_that_happened() -> None:
-    store = FaultStore(MemoryStore())
-    store.schedule(Fault.LOST_REPLY)
-    with pytest.raises(StoreUnavailable) as caught:
-        store.put("k", b"x", condition=CreateOnly())
-    assert isinstance(caught.value.__cause__, TimeoutError)
-    assert store.get("k").body == b"x"
+@pytest.mark.parametrize(("fault", "plain", "conditional", "is_written"), WRITES)
+def test_a_fault_of_a_write_raises_what_a_server_would_and_leaves_what_it_would(
+    fault: Fault, plain: type[StoreError] | None, conditional: type[StoreError], is_written: bool
+) -> None:
+    conditions: list[tuple[Condition, type[StoreError] | None]] = [(ALWAYS, plain), (CreateOnly(), conditional)]
+    for condition, kind in conditions:
+        if kind is None:
+            continue
+        inner = MemoryStore()
+        store = FaultStore(inner)
+        store.schedule(fault)
+        with pytest.raises(kind):
+            store.put("k", b"x", condition=condition)
+        assert [store.get(info.key).body for info in inner.list("")] == [b"x"] * is_written
 
 
 def test_a_lost_reply_hides_a_refusal_as_well() -> None:
     store = FaultStore(MemoryStore())
     store.put("k", b"x")
     store.schedule(Fault.LOST_REPLY)
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(StoreUnavailable) as caught:
         store.put("k", b"y", condition=IfMatch("another"))
+    assert isinstance(caught.value.__cause__, TimeoutError)
     assert store.get("k").body == b"x"
-
-
-def test_a_lost_race_and_an_undecided_one_write_nothing() -> None:
-    store = FaultStore(MemoryStore())
-    store.schedule(Fault.PRECONDITION, Fault.CONFLICT)
-    with pytest.raises(PreconditionFailed):
-        store.put("k", b"x", condition=CreateOnly())
-    with pytest.raises(WriteConflict):
-        store.put("k", b"x", condition=CreateOnly())
-    with pytest.raises(KeyMissing):
-        store.get("k")
 
 
 def test_a_short_body_is_never_returned() -> None:

@@ -12,8 +12,9 @@ import resource
 import signal
 import stat
 import time
+from collections.abc import Callable
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -32,10 +33,6 @@ from loaders.errors import (
 from loaders.store import CreateOnly, FileStore, IfMatch, MemoryStore
 from loaders.store import file as file_module
 from loaders.store.base import ALWAYS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from multiprocessing.synchronize import Barrier
 
 SPAWN = multiprocessing.get_context("fork")
 """Forked: a child has the descriptors and locks of the test, which is the harder case."""

@@ -11,8 +11,9 @@ import socket
 import stat
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -23,10 +24,6 @@ from loaders.errors import AccessDenied, CorruptObject, RequestRefused, StoreFul
 from loaders.store import FileStore, IfMatch, MemoryStore
 from loaders.store import file as file_module
 from loaders.store.spooled import SpooledUpload
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from uuid import UUID
 
 OTHER = 10777
 """The id of a user and a group without an entry in any list of users. Only root can become it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import botocore.endpoint
 import pytest
@@ -20,11 +19,8 @@ from loaders.errors import (
     StoreUnavailable,
     WriteConflict,
 )
-from loaders.store import ALWAYS, CreateOnly, IfMatch, ObjectStore, ObstoreStore, S3Store, StoreSettings
+from loaders.store import ALWAYS, Condition, CreateOnly, IfMatch, ObjectStore, ObstoreStore, S3Store, StoreSettings
 from tests.servers.scripted import HANG_UP, SILENCE, WRITTEN, Reply, ScriptedServer, found, refusal
-
-if TYPE_CHECKING:
-    from loaders.store import Condition
 
 ATTEMPTS = 3
 REFUSALS: list[tuple[Reply, type[StoreError], type[StoreError]]] = [
@@ -226,13 +222,7 @@ def test_a_key_that_a_batch_could_not_delete_is_named(
 ) -> None:
     del aws_environment
     errors = "<Deleted><Key>a</Key></Deleted><Error><Key>b</Key><Code>AccessDenied</Code><Message>no</Message></Error>"
-    scripted.expect(
-        Reply(
-            200,
-            f"<DeleteResult>{errors}</DeleteResult>".encode(),
-            {"Content-Type": "application/xml"},
-        )
-    )
+    scripted.expect(Reply(200, f"<DeleteResult>{errors}</DeleteResult>".encode(), {"Content-Type": "application/xml"}))
     (failure,) = S3Store("bucket", StoreSettings(endpoint_url=scripted.url)).delete_many(["a", "b"])
     assert failure.key == "b"
     assert isinstance(failure.error, AccessDenied)

@@ -5,26 +5,29 @@ from __future__ import annotations
 import json
 import re
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import botocore.endpoint
 import pytest
 from botocore.credentials import Credentials
 
 from loaders.errors import AccessDenied, CredentialsExpired, CredentialsMissing, StoreError
-from loaders.store import CountingStore, CreateOnly, MemoryStore, ObstoreStore, S3Store, StoreSettings
-from loaders.store.decorated import DecoratedStore
+from loaders.store import (
+    CountingStore,
+    CreateOnly,
+    Fetched,
+    MemoryStore,
+    ObjectStore,
+    ObstoreStore,
+    S3Store,
+    StoreSettings,
+)
+from loaders.store.decorated import Answer, DecoratedStore, StoreCall
 from loaders.store.s3 import RENEWAL_SECONDS, CurrentCredentials
 from tests.servers.scripted import WRITTEN, Reply, ScriptedServer, found, refusal
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from loaders.store import Fetched, ObjectStore
-    from loaders.store.decorated import Answer, StoreCall
 
 EXPIRED = refusal(400, "ExpiredToken")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -10,9 +10,6 @@ from loaders.store import MemoryStore, ObjectStore, PrefixedStore
 from loaders.tables import probe_conditions
 from tests.loaders.tables.worlds import World, new_nonce
 from tests.servers.stores import ON_S3, store_on_s3
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 IN_MEMORY: dict[str, Callable[[], ObjectStore]] = {
     "memory": MemoryStore,

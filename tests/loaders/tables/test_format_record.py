@@ -91,11 +91,7 @@ def test_a_reader_starts_with_permission_to_read_and_nothing_else(world: World) 
     seen = read_format(ReadOnly(world.store))
     assert seen is not None
     reader = ByteTables(
-        ReadOnly(world.store),
-        nonce=new_nonce,
-        sleep=no_sleep,
-        jitter=lambda: 0.0,
-        if_match_quotes=seen.if_match_quotes,
+        ReadOnly(world.store), nonce=new_nonce, sleep=no_sleep, jitter=lambda: 0.0, if_match_quotes=seen.if_match_quotes
     )
     assert reader.table("t").get("k").value == b"1"
     assert list(reader.table("t").keys()) == ["k"]

@@ -130,12 +130,7 @@ def test_a_registry_shows_any_record_as_plain_json() -> None:
     name, version, plain = registry.decode_any(golden("form-example"), "k")
     assert (name, version) == ("owner", 3)
     tags = {"zone": "b", "rack": "7"}
-    assert json.loads(json.dumps(plain)) == {
-        "node_id": 4,
-        "since_ms": 1_700_000_000_000,
-        "tags": tags,
-        "marks": "AP8=",
-    }
+    assert json.loads(json.dumps(plain)) == {"node_id": 4, "since_ms": 1_700_000_000_000, "tags": tags, "marks": "AP8="}
     short = RecordForm("short", 1, Owner).encode(RECORD)
     assert registry.decode_any(short, "k") == ("short", 1, {"node": 4})
 

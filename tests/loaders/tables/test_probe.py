@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
 from accel.testing import Fault, FaultStore
 from loaders.errors import AccessDenied, PreconditionFailed, RequestRefused, StoreUnavailable
-from loaders.store import ALWAYS, CreateOnly, IfMatch
+from loaders.store import ALWAYS, Body, Condition, CreateOnly, IfMatch, ObjectStore
 from loaders.store.decorated import DecoratedStore
 from loaders.tables import probe_conditions
 from tests.loaders.tables.worlds import ReadOnly, Recorder, World, new_nonce
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from loaders.store import Body, Condition, ObjectStore
 
 
 class Bending(DecoratedStore):

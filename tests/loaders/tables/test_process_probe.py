@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterable
 from multiprocessing import get_context
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from accel.testing import Fault, FaultStore
 from loaders.errors import AccessDenied, RequestRefused, StoreError
 from loaders.layout import CONDITIONS_KEY
-from loaders.store import ALWAYS, CreateOnly, FileStore, IfMatch, MemoryStore, PrefixedStore
+from loaders.store import (
+    ALWAYS,
+    Body,
+    Condition,
+    CreateOnly,
+    FileStore,
+    IfMatch,
+    MemoryStore,
+    ObjectStore,
+    PrefixedStore,
+)
 from loaders.store.base import STALE_ETAG
 from loaders.store.decorated import CountingStore, DecoratedStore
 from loaders.tables import Tables
 from loaders.tables.probe import CONDITIONS_BODY, PROBES_MAX
 from tests.loaders.tables.worlds import ReadOnly, World, new_nonce, no_sleep
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from loaders.store import Body, Condition, ObjectStore
 
 
 class Gateway(DecoratedStore):

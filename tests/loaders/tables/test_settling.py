@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 import pytest
 
@@ -17,16 +18,11 @@ from loaders.errors import (
     TableMissing,
     WriteConflict,
 )
-from loaders.store import ALWAYS, IfMatch, MemoryStore
+from loaders.store import ALWAYS, Body, Condition, IfMatch, MemoryStore, ObjectStore
+from loaders.store.base import DeleteFailures
 from loaders.store.decorated import WRITES, DecoratedStore, StoreCall
 from loaders.tables import Tables
 from tests.loaders.tables.worlds import ByteTables, Recorder, World, new_nonce, no_sleep
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from loaders.store import Body, Condition, ObjectStore
-    from loaders.store.base import DeleteFailures
 
 Answer = TypeVar("Answer")
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from accel.testing import Fault, FaultStore
 from loaders.errors import DataNotFound, StoreUnavailable
 from loaders.store import CountingStore
-
-if TYPE_CHECKING:
-    from tests.loaders.tables.worlds import World
+from tests.loaders.tables.worlds import World
 
 
 def test_tables_held_from_before_a_drop_in_the_same_client_see_the_new_one(memory: World) -> None:

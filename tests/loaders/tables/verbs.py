@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from loaders.errors import TableMissing
-from tests.loaders.tables.worlds import items_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.loaders.tables.worlds import ByteTables
+from tests.loaders.tables.worlds import ByteTables, items_of
 
 
 def prepare(tables: ByteTables, name: str) -> None:

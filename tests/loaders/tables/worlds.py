@@ -5,21 +5,17 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from accel.system import SYSTEM
 from accel.testing import Fault, FaultStore
 from loaders.backoff import ATTEMPTS, SETTLE_ATTEMPTS
 from loaders.errors import AccessDenied, StoreError
+from loaders.store import ObjectStore
 from loaders.store.decorated import WRITES, DecoratedStore, StoreCall
-from loaders.tables import BYTES, RecordCache, Table, Tables, TypedKey, Versioned
+from loaders.tables import BYTES, Entry, RecordCache, Table, Tables, TypedKey, Version, Versioned
 from loaders.tables.conditional_write import VALUE_SIZE_BYTES_MAX
-from loaders.tables.typed_key import always, never
-
-if TYPE_CHECKING:
-    from loaders.store import ObjectStore
-    from loaders.tables import Entry, Version
-    from loaders.tables.typed_key import Inspected
+from loaders.tables.typed_key import Inspected, always, never
 
 Answer = TypeVar("Answer")
 
