@@ -348,16 +348,36 @@ def finish_at_exit(thing: Finished) -> None:
 
 
 def _finish() -> None:
-    left = [thing for thing in _alive(_FINISHED.get(os.getpid(), ())) if thing.is_left]
-    threads = Threads(FINISHED_AT_ONCE, "accel-exit")
-    ends = [threads.submit(thing.finish) for thing in left]
-    wait(ends, EXIT_SECONDS)
-    for thing, end in zip(left, ends, strict=True):
-        error = end.exception() if end.done() else f"it took longer than {EXIT_SECONDS:.0f} s"
-        thing.tell_left(str(error or ""))
+    things = _alive(_FINISHED.get(os.getpid(), ()))
+    ends = _within_limit([partial(_finish_what_is_left, thing) for thing in things])
+    whys = [_why(end) for end in ends]
+    _within_limit([partial(thing.tell_left, why) for thing, why in zip(things, whys, strict=True) if why is not None])
     # A thread that returns from code that is no Python when Python has ended may end in a crash.
     under_way = [each for pool in _alive(_POOLS.here() or ()) for each in pool.under_way()]
     wait(under_way, EXIT_SECONDS if all(end.done() for end in ends) else 0)
+
+
+def _within_limit(calls: Sequence[Callable[[], T]]) -> list[Future[T]]:
+    """Make calls side by side, and wait `EXIT_SECONDS`: to ask what is left may hang, too."""
+    threads = Threads(FINISHED_AT_ONCE, "accel-exit")
+    ends = [threads.submit(call) for call in calls]
+    wait(ends, EXIT_SECONDS)
+    return ends
+
+
+def _finish_what_is_left(thing: Finished) -> bool:
+    is_left = thing.is_left
+    if is_left:
+        thing.finish()
+    return is_left
+
+
+def _why(end: Future[bool]) -> str | None:
+    """Why something could not be finished; None = nothing was left to finish."""
+    if not end.done():
+        return f"it took longer than {EXIT_SECONDS:.0f} s"
+    error = end.exception()
+    return str(error) if error is not None else "" if end.result() else None
 
 
 def _add(live: set[ref[T]], thing: T) -> None:

@@ -197,6 +197,18 @@ class Hangs:
         return getattr(self._store, name)
 store = Hangs(open_store(sys.argv[1])); writer = written(accel.connect(store, settings=LATER))
 store.is_hanging = True
+---
+import loaders.threads
+loaders.threads.EXIT_SECONDS = 0.1
+class Hangs:
+    @property
+    def is_left(self): threading.Event().wait()
+    def finish(self): pass
+    def tell_left(self, why): threading.Event().wait()
+hanging = Hangs(); loaders.threads.finish_at_exit(hanging)
+from loaders.store import open_store
+store = open_store(sys.argv[1]); writer = written(accel.connect(store, settings=LATER))
+writer.finish = threading.Event().wait
         """,
     ),
     "`os._exit()`, `os.execv()`, `SIGTERM` without a handler, `SIGKILL`, a crash": (
