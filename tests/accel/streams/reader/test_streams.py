@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from unittest import mock
 
+import numpy as np
 import pytest
 
 from accel import AsyncStreamReader, Event, StreamReader, StreamWriter
@@ -18,6 +20,7 @@ from accel.history.rules.values import IdMap, Integers
 from accel.history.store import StreamStore
 from accel.history.store.epoch_store import EpochReading
 from accel.streams.reader import Order
+from accel.streams.rules.events import EventBatch
 from accel.streams.rules.reader_core import AskEnd, Fill, SegmentEnd, SegmentEvents
 from accel.streams.rules.settings import ReaderSettings
 from accel.streams.segment_source import ObjectSegmentSource
@@ -261,6 +264,42 @@ def test_a_sealed_stream_comes_to_an_end_though_it_is_followed(orders: Shop) -> 
         orders.catalog.refresh()
         assert reader.next_batch(TIMEOUT_SECONDS) is None
         assert orders.stream.cuts.is_valid(reader.position())
+
+
+def test_a_stream_that_is_deleted_leaves_neither_data_nor_times(orders: Shop) -> None:
+    busy_life(orders)
+    streams = StreamStore.open(orders.store, host=orders.host)
+    ids = [orders.stream.segment_stream(each) for each in orders.stream.active_segments().ids.tolist()]
+    orders.stream.seal()
+    streams.delete_stream("shop", "orders")
+    image = orders.catalog.refresh()
+    assert list(orders.store.list("accel/time/")) == []
+    assert all(image.streams[each].start_offset > 0 for each in ids if each in image.streams)
+
+
+def test_an_idle_segment_is_asked_again_though_others_always_have_events(orders: Shop) -> None:
+    busy, idle = orders.stream.active_segments().ids.tolist()
+    has_more = threading.Event()
+
+    class Endless:
+        """One segment never ends; the other has one event, some time later."""
+
+        def fill(self, fill: Fill) -> SegmentEvents:
+            if fill.segment_id == idle and not (has_more.is_set() and not fill.offset):
+                return SegmentEvents((), fill.offset)
+            offsets, value = np.array([fill.offset, fill.offset + 1]), int(fill.segment_id == busy)
+            batch = EventBatch(fill.segment_id, value, offsets, b"0:0", np.array([0, 3]))
+            return SegmentEvents((batch,), fill.offset + 1)
+
+        def ask_end(self, step: AskEnd) -> SegmentEnd:
+            del step
+            return SegmentEnd(None)
+
+    with StreamReader(orders.stream, Endless(), follow=True, settings=QUICK) as reader:
+        assert {read_on(reader, 1)[0].segment_id for _ in range(50)} == {busy}
+        has_more.set()
+        seen = (read_on(reader, 1)[0].segment_id for _ in range(100_000))
+        assert idle in seen
 
 
 def test_a_peer_reads_bytes_with_their_values_and_goes_on_with_a_token(steady_orders: Shop) -> None:
