@@ -128,11 +128,6 @@ class Sidecar:
         """Start to open the store; does not wait."""
         self._opening = asyncio.get_running_loop().create_task(self._keep_opening())
 
-    async def wait_opened(self) -> None:
-        """Wait until the store has been opened."""
-        if self._opening is not None:
-            await asyncio.shield(self._opening)
-
     async def close(self) -> None:
         """End requests under way, and close what was opened."""
         if self._opening is not None:
@@ -157,11 +152,6 @@ class Sidecar:
             why = "" if self._failed is None else f"; the last attempt failed: {_told(self._failed)}"
             detail = f"expected the first image to be loaded, found it loading{why}"
             raise Refused("NotReady", 503, "The sidecar is starting.", detail, retryable=True)
-        return self._accelerator
-
-    @property
-    def accelerator_or_none(self) -> AsyncReadAccelerator | None:
-        """The accelerator; None while no image is loaded."""
         return self._accelerator
 
     @property
