@@ -5,7 +5,7 @@
     for batch in accelerator.read(stream_id=420000, start=1000, end=1600):
         ...
 
-`scripts.py` carries out each step of a lookup or a read.
+`drivers.py` carries out each step of a lookup or a read.
 """
 
 from __future__ import annotations
@@ -20,12 +20,7 @@ from accel.errors import AccelError, Closed, InvalidRequest, LookupTimedOut, Off
 from accel.image import OPEN_END, ImageVersion, MetadataImage, ObjectRef
 from accel.image_source import ImageSource
 from accel.lookup.answer import Answer, Request, checked_arguments, plain_deadline, plain_request
-from accel.lookup.engine import Engine
-from accel.lookup.following import Asked
-from accel.lookup.hints import WarmReport
-from accel.lookup.lookup import Asking
-from accel.lookup.reading import BYTES_MAX, SPAN_SIZE_BYTES_MAX, Ranges
-from accel.lookup.scripts import (
+from accel.lookup.drivers import (
     ANSWER_SECONDS,
     Deadline,
     Fetcher,
@@ -39,6 +34,11 @@ from accel.lookup.scripts import (
     still_pending,
     wait_newer,
 )
+from accel.lookup.engine import Engine
+from accel.lookup.following import Asked
+from accel.lookup.hints import WarmReport
+from accel.lookup.lookup import Asking
+from accel.lookup.reading import BYTES_MAX, SPAN_SIZE_BYTES_MAX, Ranges
 from accel.lookup.stats import AcceleratorStats, count_answers
 from accel.settings import Settings
 from accel.system import SYSTEM, Components

@@ -16,10 +16,7 @@ from accel.errors import AccelError
 from accel.image import OPEN_END, ImageVersion, MetadataImage, is_newer
 from accel.lookup.accelerator import AcceleratorBase
 from accel.lookup.answer import Answer, Request, checked_arguments
-from accel.lookup.following import WAIT_SECONDS_MAX
-from accel.lookup.hints import WarmReport
-from accel.lookup.reading import BYTES_MAX, Ranges
-from accel.lookup.scripts import (
+from accel.lookup.drivers import (
     AT_ONCE_MAX,
     Deadline,
     ReadingBase,
@@ -27,6 +24,9 @@ from accel.lookup.scripts import (
     checked_requests,
     current_image,
 )
+from accel.lookup.following import WAIT_SECONDS_MAX
+from accel.lookup.hints import WarmReport
+from accel.lookup.reading import BYTES_MAX, Ranges
 from loaders.awaiting import ended, outcome
 from loaders.format import RecordBatch
 from loaders.settings import TimeLimit

@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 import pytest
 
 from accel import AsyncReadAccelerator, MetadataImage, ReadAccelerator, Settings, StaticImages
-from accel.lookup.scripts import Script
+from accel.lookup.drivers import Script
 from accel.system import NONCE_SIZE_BYTES, Components
 from loaders.layout import ObjectLayout
 from loaders.store import CountingStore, MemoryStore, ObjectStore

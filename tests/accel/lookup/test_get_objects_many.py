@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-import accel.lookup.scripts
+import accel.lookup.drivers
 from accel import MetadataImage, ReadAccelerator, Request, StaticImages
 from accel.errors import AccelError, ImageTooOld, InvalidRequest, UnknownStream
 from accel.lookup.answer import Answer, Ending
@@ -118,7 +118,7 @@ def test_one_call_takes_a_bounded_number_and_none_is_fine(driver: Any) -> None:
 
 
 def test_no_more_than_a_bounded_number_wait_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accel.lookup.scripts, "AT_ONCE_MAX", 2)
+    monkeypatch.setattr(accel.lookup.drivers, "AT_ONCE_MAX", 2)
     image, store = many_streams()
     with ReadAccelerator(StaticImages(image), store) as accelerator:
         assert found(accelerator.get_objects_many(REQUESTS)) == ask_one_by_one()
