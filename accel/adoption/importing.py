@@ -51,8 +51,8 @@ from accel.adoption.import_plan import (
     empty_plan,
     make_plan,
 )
+from accel.catalog.argument_checks import NODE_ID_MAX
 from accel.catalog.catalog import ObjectCatalog
-from accel.catalog.edges import NODE_ID_MAX
 from accel.catalog.facts import sketch_rows
 from accel.catalog.keys import (
     DIRECTORY_KEY,

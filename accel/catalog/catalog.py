@@ -19,8 +19,7 @@ from functools import partial
 
 import numpy as np
 
-from accel.catalog.compact import Compaction, CompactionRanges, commit_compaction, discard
-from accel.catalog.edges import (
+from accel.catalog.argument_checks import (
     check_ref,
     check_stream_object,
     checked_count,
@@ -31,6 +30,7 @@ from accel.catalog.edges import (
     checked_streams,
     deadline_ms_after,
 )
+from accel.catalog.compact import Compaction, CompactionRanges, commit_compaction, discard
 from accel.catalog.keys import require
 from accel.catalog.node_list import with_extended, with_prepared
 from accel.catalog.parts import (

@@ -46,7 +46,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from accel.catalog.edges import (
+from accel.catalog.argument_checks import (
     StreamBatches,
     Wanted,
     check_ref,

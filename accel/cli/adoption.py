@@ -37,7 +37,7 @@ from accel.adoption.importing import (
     plan_import,
 )
 from accel.catalog import ObjectCatalog
-from accel.catalog.edges import NODE_ID_MAX
+from accel.catalog.argument_checks import NODE_ID_MAX
 from accel.cli.catalog.compact import CompactionWork, compaction_options, show_foreign_plan
 from accel.cli.catalog.status import image_data
 from accel.cli.groups import CommandGroup

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.edges import NODE_ID_MAX
+from accel.catalog.argument_checks import NODE_ID_MAX
 from accel.cli.catalog.verify import SHOWN_MAX
 from accel.cli.options import EXIT_FAILED, StoreChoice, command, end_with, yes_option
 from accel.cli.stream.options import ScopeChoice, parse_name, read_by, scope_options, sizes_option

@@ -77,7 +77,7 @@ AREAS: Final = (
             "accel/catalog",
             "list_undo stream_ranges stream_objects list_commits compaction_check stream_model "
             "list_model checks discarding undoable image_builder facts catalog verifying undoing take_over collecting "
-            "node_writer uploading restoring edges crashes",
+            "node_writer uploading restoring argument_checks crashes",
         ),
     ),
     Area(
@@ -121,9 +121,9 @@ AREAS: Final = (
         ("accel/catalog/*.py", *_repair("catalog objects sketches lost_objects")),
         _tests(
             "accel/catalog",
-            "forms checks facts node_writer uploading edges catalog proof collecting verifying take_over undoing "
-            "restoring following places columns clones looking_back lost_objects lost_keys unfinished doubts damage "
-            "end_to_end existing",
+            "forms checks facts node_writer uploading argument_checks catalog proof collecting verifying take_over "
+            "undoing restoring following places columns clones looking_back lost_objects lost_keys unfinished doubts "
+            "damage end_to_end existing",
         ),
         but=_NODE_LIST,
     ),

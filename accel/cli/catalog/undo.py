@@ -12,7 +12,7 @@ from dataclasses import asdict
 import click
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.edges import NODE_ID_MAX
+from accel.catalog.argument_checks import NODE_ID_MAX
 from accel.catalog.undo import (
     IDS_PASSED_OVER,
     KeptVersion,
