@@ -10,7 +10,7 @@ import pytest
 
 from accel.errors import AccelError
 from accel.history.rules.states import StreamState
-from accel.history.store.names import OrphanedTables
+from accel.history.store.stream_names import OrphanedTables
 from accel.testing import Crash
 from tests.accel.history.store.bench import Bench
 from tests.accel.history.store.watching import Interrupted, overtaken
