@@ -43,9 +43,9 @@ from accel.history.rules.states import ACTIVE, StreamState, StreamStatus
 from accel.history.rules.transactions import CommitOrder, TransactionStatus
 from accel.history.rules.values import Integers, checked_numbers
 from accel.history.store import keys
-from accel.history.store.hosts import GivenSizes, NoHost
 from accel.history.store.keys import MARK
 from accel.history.store.parts import StreamParts
+from accel.history.store.segment_host import GivenSizes, NoHost
 from accel.history.store.stream_store import StreamStore
 from accel.repair.epochs import AT_REST, EpochsRepair, Sizes
 from accel.repair.findings import MISSING, Finding, Findings, Repair, RepairOutcome, RunIsFull

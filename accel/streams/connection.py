@@ -50,7 +50,7 @@ from accel.errors import AccelError, CatalogMissing, Closed, InvalidArgument
 from accel.history.rules.configuration import StreamConfiguration
 from accel.history.rules.values import Cut, Integers, checked_arguments
 from accel.history.store import Stream, StreamStore
-from accel.history.store.hosts import HostWhenNeeded, SegmentHost, StreamName
+from accel.history.store.segment_host import HostWhenNeeded, SegmentHost, StreamName
 from accel.lookup.accelerator import ReadAccelerator
 from accel.streams.aio import AsyncGroupReader, AsyncStreamReader, AsyncStreamWriter, Opening
 from accel.streams.group_readers import GroupReader, GroupReaderCounts, GroupReaderStats

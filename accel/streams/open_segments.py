@@ -38,7 +38,7 @@ from accel.errors import (
 )
 from accel.history.rules.configuration import OffsetUnit
 from accel.history.rules.values import INT64_MAX, Integers, epoch_of, segment_text
-from accel.history.store.hosts import StreamName
+from accel.history.store.segment_host import StreamName
 from accel.lookup.accelerator import ReadAccelerator
 from accel.streams.rules.events import (
     HostClock,

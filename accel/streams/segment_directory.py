@@ -31,7 +31,7 @@ from accel.history.rules.configuration import OffsetUnit
 from accel.history.rules.segments import SegmentRecord, Segments
 from accel.history.rules.values import Integers, epoch_of, some_ids
 from accel.history.store import Stream, StreamStore
-from accel.history.store.hosts import SegmentHost, StreamName
+from accel.history.store.segment_host import SegmentHost, StreamName
 from accel.history.store.transaction_store import TransactionStore
 from accel.system import Components
 from loaders.errors import DataNotFound

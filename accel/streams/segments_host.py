@@ -36,7 +36,7 @@ from accel.history.rules.segments import Segments
 from accel.history.rules.transactions import TransactionContents
 from accel.history.rules.values import IdMap, Integers, checked_arguments, segment_text, some_ids
 from accel.history.store import Stream
-from accel.history.store.hosts import SegmentHost, StreamName
+from accel.history.store.segment_host import SegmentHost, StreamName
 from accel.streams.acknowledgements import WriteFuture
 from accel.streams.group_commit import EventSource, GroupCommit
 from accel.streams.leases import TransactionLeases

@@ -52,7 +52,7 @@ from accel.catalog.records import STREAMS_AN_OBJECT_MAX
 from accel.errors import CommitRefused, IllegalState, StreamsReleased, TransactionDamaged
 from accel.history.rules.segments import Segments
 from accel.history.rules.transactions import NO_CONTENTS, ActiveTransaction, TransactionContents, TransactionStatus
-from accel.history.store.hosts import StreamName
+from accel.history.store.segment_host import StreamName
 from accel.image import Number
 from accel.settings import PREPARED_SECONDS
 from accel.streams.open_segments import AppendBuffer, OpenSegments, SegmentSealed, Taken, erase_keys

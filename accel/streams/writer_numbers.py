@@ -51,7 +51,7 @@ from accel.catalog.records import WRITER_NUMBER, Rows, no_rows
 from accel.errors import IllegalState, InvalidArgument
 from accel.history.rules.segments import SegmentRecord
 from accel.history.rules.values import checked_integer
-from accel.history.store.hosts import StreamName
+from accel.history.store.segment_host import StreamName
 from accel.streams.acknowledgements import WriteFuture
 from accel.streams.rules.events import NO_WRITER, NUMBER_MAX, WRITER_ID_SIZE_BYTES, WriterRun, run_of
 from accel.streams.settings import SegmentsSettings

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from accel.history.rules.segments import Segments
 from accel.history.rules.values import IdMap, Integers
-from accel.history.store.hosts import StreamName
+from accel.history.store.segment_host import StreamName
 from loaders.lifetime import ProcessLock
 
 

@@ -134,7 +134,7 @@ ELSEWHERE: dict[str, str] = {
     "accel.rendering.TextLines": NOTHING,
     "accel.streams.aio.AsyncStreamWriter": "two threads with a loop each in test_loops.py",
     "accel.streams.shared.auto_scale.AutoScaler": "a thread takes its steps beside callers in test_auto_scale.py",
-    "accel.history.store.hosts.HostWhenNeeded": NOTHING + ": each call is one of the host, or of `Connection`",
+    "accel.history.store.segment_host.HostWhenNeeded": NOTHING + ": each call is one of the host, or of `Connection`",
     "accel.streams.shared.segments.Forwarding": TWO_PROCESSES,
     "accel.streams.shared.forwarding.ForwardingServer": TWO_PROCESSES,
     "accel.streams.shared.forwarding.SegmentService": TWO_PROCESSES,

@@ -29,7 +29,7 @@ from accel.history.rules.values import some_ids
 if TYPE_CHECKING:
     from accel.history.rules.values import Cut, Integers
     from accel.history.store import Stream, StreamStore
-    from accel.history.store.hosts import StreamName
+    from accel.history.store.segment_host import StreamName
     from accel.rendering import Output
     from loaders.store import ObjectStore
 

@@ -14,8 +14,8 @@ small steps. Each step may be done twice, also by two processes at once.
 
 from __future__ import annotations
 
-from accel.history.store.hosts import GivenSizes, SegmentHost
 from accel.history.store.retention_workflow import Retained
+from accel.history.store.segment_host import GivenSizes, SegmentHost
 from accel.history.store.settings import HistorySettings
 from accel.history.store.stream import Stream
 from accel.history.store.stream_store import StreamRetention, StreamStore

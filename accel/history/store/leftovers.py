@@ -38,8 +38,8 @@ from accel.history.rules.states import NamePhase
 from accel.history.rules.values import transaction_epoch
 from accel.history.store import keys
 from accel.history.store.epoch_store import EpochReading
-from accel.history.store.hosts import NoHost
 from accel.history.store.parts import StoreParts, StreamParts
+from accel.history.store.segment_host import NoHost
 from loaders.errors import DataNotFound, TableMissing
 from loaders.layout import (
     TIMES_PREFIX,

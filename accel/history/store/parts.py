@@ -21,7 +21,6 @@ from accel.errors import CatalogDamaged, HostMissing, InvalidArgument
 from accel.history.rules.configuration import HistoryLayout
 from accel.history.rules.states import StreamState, StreamStatus, start_number
 from accel.history.rules.values import checked_time
-from accel.history.store.hosts import GivenSizes, NoHost, SegmentHost, StreamName
 from accel.history.store.keys import (
     SEGMENT_STREAMS,
     TRANSACTION_IDS,
@@ -29,6 +28,7 @@ from accel.history.store.keys import (
     StreamKeys,
     SystemKeys,
 )
+from accel.history.store.segment_host import GivenSizes, NoHost, SegmentHost, StreamName
 from accel.history.store.settings import HistorySettings
 from accel.system import Components, measured
 from accel.units import milliseconds

@@ -44,12 +44,12 @@ from accel.history.rules.values import (
     checked_text,
 )
 from accel.history.store import keys
-from accel.history.store.hosts import NoHost, SegmentHost
 from accel.history.store.leftovers import Leftovers
 from accel.history.store.lifecycle import StreamEnding
 from accel.history.store.parts import StoreParts, StreamParts
 from accel.history.store.recovering import Recovered, Workflows
 from accel.history.store.retention_workflow import Retained
+from accel.history.store.segment_host import NoHost, SegmentHost
 from accel.history.store.settings import HistorySettings
 from accel.history.store.stream import Stream
 from accel.history.store.stream_names import NamedStream, Names, OrphanedTables, WantedStream

@@ -50,7 +50,7 @@ from accel.history.rules.configuration import ScalingKind, StreamConfiguration
 from accel.history.rules.epochs import EpochRecord
 from accel.history.rules.states import StreamState
 from accel.history.store import Stream
-from accel.history.store.hosts import StreamName
+from accel.history.store.segment_host import StreamName
 from accel.streams.open_segments import OpenSegment
 from accel.streams.segments_host import ObjectSegments
 from accel.streams.shared.scaling_rates import (

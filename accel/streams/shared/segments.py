@@ -24,7 +24,7 @@ from accel.errors import (
 )
 from accel.history.rules.segments import Segments
 from accel.history.rules.values import IdMap, Integers, segment_text, some_ids
-from accel.history.store.hosts import StreamName
+from accel.history.store.segment_host import StreamName
 from accel.streams.acknowledgements import EventPlace
 from accel.streams.group_commit import EventSource
 from accel.streams.rules.routing import Events, first_events

@@ -14,8 +14,8 @@ from accel.history.rules.retention import with_truncation
 from accel.history.rules.states import StreamState, StreamStatus
 from accel.history.rules.values import Integers
 from accel.history.store import GivenSizes, Stream
-from accel.history.store.hosts import StreamName
 from accel.history.store.retention_workflow import Retained
+from accel.history.store.segment_host import StreamName
 from accel.testing import MemorySegments
 from tests.accel.history.store.bench import NAME, START_MS, Bench, cut, ids
 

@@ -19,7 +19,7 @@ from accel.errors import IllegalState
 from accel.history.rules.epochs import EpochRecord, LastEvents, start_after
 from accel.history.rules.values import TIME_MS_END, Integers
 from accel.history.store import Stream
-from accel.history.store.hosts import StreamName
+from accel.history.store.segment_host import StreamName
 from accel.streams.rules.events import EventBatch
 from accel.streams.rules.frontier import Frontier
 from accel.streams.rules.reader_core import AskEnd, Fill, SegmentEnd, SegmentEvents

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from accel.errors import IllegalState, InvalidArgument
 from accel.history.rules.segments import SegmentRecord
 from accel.history.store import Stream
-from accel.history.store.hosts import StreamName
+from accel.history.store.segment_host import StreamName
 from accel.streams.acknowledgements import EventPlace
 from accel.streams.rules.routing import key_position
 from accel.streams.segment_directory import SegmentDirectory

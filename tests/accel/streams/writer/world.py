@@ -13,7 +13,7 @@ from accel.catalog import CatalogSettings, ObjectCatalog
 from accel.history.rules.configuration import OffsetUnit, StreamConfiguration
 from accel.history.rules.values import parse_segment
 from accel.history.store import HistorySettings, Stream, StreamStore
-from accel.history.store.hosts import StreamName
+from accel.history.store.segment_host import StreamName
 from accel.streams.acknowledgements import EventPlace
 from accel.streams.rules.events import EventBatch, decode_events
 from accel.streams.segment_directory import stream_spans
