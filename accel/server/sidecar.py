@@ -128,6 +128,11 @@ class Sidecar:
         """Start to open the store; does not wait."""
         self._opening = asyncio.get_running_loop().create_task(self._keep_opening())
 
+    async def wait_opened(self) -> None:
+        """Wait until the store has been opened."""
+        if self._opening is not None:
+            await asyncio.shield(self._opening)
+
     async def close(self) -> None:
         """End requests under way, and close what was opened."""
         if self._opening is not None:
