@@ -60,6 +60,6 @@ def test_a_price_of_the_console_that_is_none_is_refused_in_words(bad: str) -> No
 
 
 def test_the_highest_number_of_64_bits_is_taken() -> None:
-    assert INTEGER.convert(str(2**63 - 1), None, None) == 2**63 - 1
+    assert INTEGER(str(2**63 - 1)) == 2**63 - 1
     with pytest.raises(click.BadParameter):
-        INTEGER.convert(str(2**63), None, None)
+        INTEGER(str(2**63))
