@@ -45,11 +45,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks the long tests; in a run of all tests, what is named among them has to exist."""
+    """Marks the long tests; in a run of all tests but those of `--ignore`, what is named among them has to exist."""
     for item in items:
         if is_long(item.nodeid):
             item.add_marker("soak")
-    if config.args == config.getini("testpaths") and (unknown := unknown_of([item.nodeid for item in items])):
+    if config.args != config.getini("testpaths"):
+        return
+    ignored = tuple(f"{folder}/" for folder in config.getoption("ignore") or ())
+    unknown = [name for name in unknown_of([item.nodeid for item in items]) if not name.startswith(ignored)]
+    if unknown:
         raise pytest.UsageError(f"tests/seconds.py: expected names of tests and of their cases, found {unknown}")
 
 
