@@ -86,6 +86,13 @@ def test_a_merged_object_holds_just_what_its_sources_hold(
         with_replacement(filled(), 3, stream_objects((30, 3, start, end)), removed, 900)
 
 
+def test_sources_with_a_gap_between_them_are_not_merged() -> None:
+    rows = stream_objects((20, 3, 0, 5), (21, 3, 6, 15))
+    bucket = done(with_stream_objects(bucket_of_streams(3), added_by(rows, 7, 8), 500))
+    with pytest.raises(CommitRefused, match="without a gap"):
+        with_replacement(bucket, 3, stream_objects((30, 3, 0, 15)), [20, 21], 900)
+
+
 def test_a_merge_is_of_one_object_of_the_named_stream() -> None:
     with pytest.raises(CommitRefused, match="expected one object of stream 5"):
         with_replacement(filled(), 5, stream_objects((30, 3, 0, 15)), [20, 21], 900)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from accel.testing import Fault, FaultStore
-from loaders.errors import CorruptObject, FormatTooNew, StoreError
+from loaders.errors import AmbiguousWrite, CorruptObject, FormatTooNew, StoreError, StoreUnavailable
 from loaders.layout import FORMAT_KEY
 from loaders.store import MemoryStore
 from loaders.store.decorated import WRITES
@@ -21,7 +21,14 @@ from loaders.tables import (
     probe_conditions,
     read_format,
 )
-from loaders.tables.conditional_write import Stored, decode_stored, encode_stored
+from loaders.tables.conditional_write import (
+    ConditionalWriter,
+    Outcome,
+    Stored,
+    WriteResult,
+    decode_stored,
+    encode_stored,
+)
 from loaders.tables.format_record import FORMAT_PLACE
 from tests.loaders.tables.golden import golden
 from tests.loaders.tables.worlds import ByteTables, ReadOnly, World, new_nonce, no_sleep
@@ -57,6 +64,14 @@ def test_a_fault_ends_as_if_it_had_not_been(memory: World, fault: Fault) -> None
     faults = FaultStore(memory.store, operations=WRITES)
     faults.schedule(fault)
     assert create_format(faults, RECORD, new_nonce) == RECORD == read_format(memory.store)
+
+
+def test_an_id_that_may_have_been_written_or_not_is_no_success(memory: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    create_format(memory.store, FormatRecord(namespace="n"), new_nonce)
+    doubtful = WriteResult(Outcome.AMBIGUOUS, None, cause=StoreUnavailable("put", FORMAT_KEY, "no answer"))
+    monkeypatch.setattr(ConditionalWriter, "write", lambda *_, **__: doubtful)
+    with pytest.raises(AmbiguousWrite):
+        identify_catalog(memory.store, new_nonce)
 
 
 def test_a_catalog_without_an_id_gets_one_from_its_first_writer_for_good(world: World) -> None:

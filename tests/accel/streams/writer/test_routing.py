@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accel.history.rules.segments import Segments
-from accel.streams.rules.routing import KeyRouter, grouped, key_position, route
+from accel.streams.rules.routing import KeyRouter, grouped, key_position, route, size_bytes_of
+from accel.streams.rules.transaction_data import EVENT_OVERHEAD_BYTES
 from tests.examples import examples
 
 JUST_BELOW_ONE = math.nextafter(1.0, 0.0)
@@ -67,3 +68,7 @@ def test_segments_that_do_not_cover_all_keys_once_are_refused(starts: list[float
 def test_groups_are_places_by_id(ids: list[int]) -> None:
     wanted = {each: [at for at, found in enumerate(ids) if found == each] for each in sorted(set(ids))}
     assert dict(grouped(np.array(ids, dtype=np.int64))) == wanted
+
+
+def test_events_count_their_payloads_and_an_overhead_each() -> None:
+    assert size_bytes_of([b"", b"four"]) == 4 + 2 * EVENT_OVERHEAD_BYTES
