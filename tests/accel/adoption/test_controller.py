@@ -6,7 +6,6 @@ import contextlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -175,37 +174,6 @@ def test_what_nothing_is_needed_of_is_passed_on_as_swaps_without_outputs() -> No
     assert again.reasons[0].startswith("node 4, 2 objects: it has few enough")
 
 
-def test_an_object_with_little_that_is_needed_is_rewritten_for_a_controller_on_its_day() -> None:
-    store, controller = world([{1: 5, 2: 1}, {1: 1}], trimmed={1: 5})
-    before = records(store, controller.image)
-    for day in range(7, 14):
-        now = replace(system(), clock=partial(float, 86_400 * day))
-        controller.run(store, plan_for_controller(store, controller.image, CompactionSettings(), system=now))
-    [swap] = controller.applied
-    assert [source.object_id for source in swap.sources] == [0]
-    assert records(store, controller.image) == before
-
-
-def test_a_node_that_will_be_above_its_limit_within_an_hour_is_compacted_before() -> None:
-    store, controller = world([{1: 1}] * 30)
-    now = replace(system(), clock=partial(float, 10 * 3600))
-    wanted = CompactionSettings(max_objects_per_node=32)
-    recent = {2 * at: (10 * 3600 - 60) * 1000 for at in range(27, 30)}
-    few, many = (
-        plan_for_controller(store, controller.image, wanted, system=now, data_times_ms=times) for times in ({}, recent)
-    )
-    assert few.groups == ()
-    assert [node.objects_after <= 25 for node in many.nodes] == [True]
-
-
-def test_data_of_streams_that_the_image_lacks_is_kept() -> None:
-    store, controller = world([{1: 2}, {2: 3}, {1: 1, 2: 1}], trimmed={1: 3})
-    streams = {1: controller.image.streams[1]}
-    wanted = CompactionSettings(max_objects_per_node=2, min_age_seconds=0)
-    plan = plan_for_controller(store, replace(controller.image, streams=streams), wanted, system=system())
-    assert [ref.object_id for ref in plan.dead] == [0]
-
-
 def test_what_the_controller_refuses_is_left_and_named() -> None:
     store, controller = world([{1: 2}, {1: 3}])
     [result] = controller.run(store, commit=controller.refuse).groups
@@ -286,25 +254,6 @@ def test_an_id_that_has_an_object_already_overwrites_nothing(object_id: int, exp
     assert store.get(LAYOUT.object_key(object_id)).body == kept
 
 
-def test_too_few_ids_are_refused() -> None:
-    store, controller = world([{1: 2}, {1: 3}])
-    [result] = controller.run(store, take_ids=lambda _: []).groups
-    assert (result.status, result.unlisted_ids) == (SwapStatus.FAILED, ())
-    assert "expected 1 different object ids" in result.reason
-
-
-def test_young_objects_and_short_lists_are_left_alone() -> None:
-    store, controller = world([{1: 2}, {1: 3}, {1: 1}])
-    clock = system()
-    now_ms = int(clock.clock() * 1000)
-    older_only = all_of_it(min_age_seconds=60.0)
-    young = {4: now_ms - 59_000, 2: now_ms - 61_000}
-    plan = plan_for_controller(store, controller.image, older_only, system=clock, data_times_ms=young)
-    assert [[ref.object_id for ref in group.sources] for group in plan.groups] == [[0, 2]]
-    below_trigger = plan_for_controller(store, controller.image, CompactionSettings(), system=clock)
-    assert below_trigger.groups == ()
-
-
 def test_a_list_without_sizes_is_refused() -> None:
     store, _controller = world([{1: 2}, {1: 3}])
     listed = [{"object_id": 0, "order_id": 0}, {"object_id": 2, "order_id": 2}]
@@ -340,3 +289,10 @@ def test_a_file_that_was_changed_is_refused(old: bytes, new: bytes, expected: st
     assert old in data
     with pytest.raises(ImageRefused, match=expected):
         swaps_from_json(data.replace(old, new, 1))
+
+
+def test_too_few_ids_are_refused() -> None:
+    store, controller = world([{1: 2}, {1: 3}])
+    [result] = controller.run(store, take_ids=lambda _: []).groups
+    assert (result.status, result.unlisted_ids) == (SwapStatus.FAILED, ())
+    assert "expected 1 different object ids" in result.reason

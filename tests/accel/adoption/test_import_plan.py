@@ -191,12 +191,6 @@ def test_objects_that_hold_two_streams_crosswise_are_refused_by_the_names_of_the
     ]
 
 
-def test_objects_of_different_nodes_have_no_order() -> None:
-    plan = plan_of({1: (4, {1: (0, 5), 2: (5, 9)}), 2: (7, {1: (5, 9), 2: (0, 5)})})
-    assert plan.report.hindrances == []
-    assert plan.report.is_by_id
-
-
 def test_what_is_left_out_is_promised_for_ever() -> None:
     plan = plan_of({1: (4, {1: (0, 5)}), 2: (7, {1: (5, 9)})}, left_out={3: 7, 9: -1})
     promises = {node_id: each.prepared.tolist() for node_id, each in plan.lists.items()}

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import random
-import threading
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,51 +29,19 @@ from accel.catalog.keys import IMPORT_PROGRESS, NODE_LISTS, parse_node_key
 from accel.catalog.records import NodeList, refs_of
 from accel.catalog.verify import verify
 from accel.errors import MaintenanceRefused
-from accel.testing import Fault, FaultStore
 from bloom import StreamSketch
-from loaders.errors import StoreError, StoreUnavailable, TableError
+from loaders.errors import StoreUnavailable
 from loaders.format import MissingBytes, open_tail
 from loaders.format.index import LinkedObject
 from loaders.layout import TABLES_PREFIX
 from loaders.store import ObjectStore
-from loaders.store.decorated import DecoratedStore, StoreCall
+from loaders.store.decorated import StoreCall
 from tests.builders import encode_composite, write_set_object
 from tests.models.plain_scan import plain_scan
-from tests.world import LAYOUT, World, each_crash, held
+from tests.world import LAYOUT, Watched, World, each_crash, held
 
 PRODUCTION = Path(__file__).parents[2] / "data" / "stream_set_objects"
 Answer = TypeVar("Answer")
-
-
-class Recording(DecoratedStore):
-    """Counts reads of objects, and loses the answers to some."""
-
-    def __init__(self, store: ObjectStore) -> None:
-        super().__init__(store)
-        self.read: Counter[int] = Counter()
-        self.lost: set[int] = set()
-        self.at_once_max = 0
-        self._at_once = 0
-        self._lock = threading.Lock()
-
-    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
-        object_id = LAYOUT.parse_object_key(call.key)
-        if call.operation.startswith("get") and object_id is not None:
-            if object_id in self.lost:
-                raise StoreUnavailable(call.operation, call.key, "lost")
-            return self._counted(object_id, send)
-        return send()
-
-    def _counted(self, object_id: int, send: Callable[[], Answer]) -> Answer:
-        with self._lock:
-            self.read[object_id] += 1
-            self._at_once += 1
-            self.at_once_max = max(self.at_once_max, self._at_once)
-        try:
-            return send()
-        finally:
-            with self._lock:
-                self._at_once -= 1
 
 
 def filled() -> World:
@@ -164,53 +129,22 @@ def test_an_imported_catalog_has_the_sketch_of_each_object(world: World) -> None
             assert built
 
 
-def test_an_imported_catalog_is_clean(world: World) -> None:
-    imported(world)
-    with world.open() as catalog:
-        found = verify(catalog)
-        assert (found.problems, found.unchecked, found.orphans) == ([], [], [])
-        assert found.counts["objects"] == 4
-
-
-def test_a_plan_writes_nothing(world: World) -> None:
-    before = {info.key: info.etag for info in world.memory.list("")}
-    with world.open() as catalog:
-        assert planned(catalog).report.hindrances == []
-    assert {info.key: info.etag for info in world.memory.list("")} == before
-
-
 def test_sessions_go_on_where_the_objects_stop_and_open_none_of_them(world: World) -> None:
     imported(world)
-    recording = Recording(world.store)
-    with world.open(recording) as catalog, catalog.open_node(7) as writer, catalog.open_node(4) as other:
+    asked: list[str] = []
+    with (
+        world.open(Watched(world.store, lambda call: asked.append(call.key))) as catalog,
+        catalog.open_node(7) as writer,
+        catalog.open_node(4) as other,
+    ):
         assert {each: writer.end(each) for each in (1, 2, 3)} == {1: 40, 2: None, 3: 8}
         assert {each: other.end(each) for each in (1, 2, 3)} == {1: None, 2: 9, 3: None}
-        assert not recording.read
+        assert not [key for key in asked if LAYOUT.parse_object_key(key) is not None]
         ref = world.upload(writer, {1: (40, 50), 3: (8, 9)})
         assert ref.object_id > 11
         assert held(catalog, 1)[-1] == (ref.object_id, 40, 50)
         assert catalog.close_streams([1]) == {1: 50}
         assert verify(catalog).problems == []
-
-
-def test_ids_that_exist_are_never_given_out(world: World) -> None:
-    imported(world)
-    with world.open() as catalog:
-        assert min(catalog.parts.ids.take(100)) == 12
-
-
-@pytest.mark.parametrize(
-    "nodes", [NODES, NODES.get, lambda object_id: NODES[object_id]], ids=["mapping", "method", "function"]
-)
-def test_nodes_come_from_mappings_and_functions(world: World, nodes: Nodes) -> None:
-    imported(world, nodes)
-    assert facts(world) == facts_of_uncrashed()
-
-
-def test_one_node_may_have_everything(world: World) -> None:
-    imported(world, 9)
-    with world.open() as catalog:
-        assert catalog.image().nodes[9].object_ids.tolist() == [3, 11, 5, 9]
 
 
 def test_objects_without_a_node_are_refused_with_their_ids(world: World) -> None:
@@ -259,17 +193,6 @@ def test_objects_left_out_survive_the_collector(world: World) -> None:
         assert 12 not in bucket_objects(catalog).ids
 
 
-def test_imported_objects_are_proven_by_the_checksums_of_their_rows_once_they_are_retired(world: World) -> None:
-    imported(world, 4)
-    with world.open() as catalog:
-        catalog.trim({1: 40, 2: 9, 3: 8})
-        collect(catalog, plan_collection(catalog))
-        world.wait(10**7)
-        report = collect(catalog, plan_collection(catalog))
-    assert sorted(each.object_id for each in report.deleted) == sorted(NODES)
-    assert report.unproven == ()
-
-
 def test_damaged_objects_hinder_unless_they_are_skipped_and_are_kept(world: World) -> None:
     key = LAYOUT.object_key(12)
     world.memory.put(key, (PRODUCTION / "corrupt" / "wrong_magic.bin").read_bytes())
@@ -282,15 +205,6 @@ def test_damaged_objects_hinder_unless_they_are_skipped_and_are_kept(world: Worl
     world.wait(10**7)
     with world.open() as catalog:
         assert collect(catalog, plan_collection(catalog)).deleted == ()
-
-
-def test_a_damaged_object_that_was_repaired_meanwhile_is_read_again(world: World) -> None:
-    body = write_set_object([(2, 9, 12)])
-    world.memory.put(LAYOUT.object_key(12), body[:-1] + b"?")
-    with world.open() as catalog:
-        assert planned(catalog, 4, begin=True).report.hindrances
-        world.memory.put(LAYOUT.object_key(12), body)
-        assert not planned(catalog, 4, begin=True).report.hindrances
 
 
 def test_composite_objects_are_not_listed(world: World) -> None:
@@ -357,38 +271,19 @@ def _lists(catalog: ObjectCatalog) -> Iterable[NodeList]:
             yield seen.value
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_an_import_is_repeated_over_a_bad_line_until_it_is_done(world: World, seed: int) -> None:
-    chances = dict.fromkeys(
-        (Fault.SLOW_DOWN, Fault.TIMEOUT, Fault.LOST_REPLY, Fault.CONFLICT, Fault.SERVER_ERROR), 0.03
-    )
-    faulty = FaultStore(world.store, rng=random.Random(seed), probabilities=chances)
-    for _ in range(500):
-        with suppress(StoreError, TableError):
-            imported(world, store=faulty)
-            assert facts(world) == facts_of_uncrashed()
-            return
-    pytest.fail("expected the import to end")
-
-
-def test_an_import_that_is_done_may_be_repeated(world: World) -> None:
-    imported(world)
-    before = {info.key: info.etag for info in world.memory.list("")}
-    imported(world)
-    assert {info.key: info.etag for info in world.memory.list("")} == before
-
-
 def test_an_import_that_lost_a_read_says_that_it_can_be_repeated() -> None:
     world = World()
     for object_id in range(BATCH_OBJECTS + 20):
         world.put(object_id, [(1, object_id, object_id + 1)])
-    recording = Recording(world.store)
-    recording.lost = {BATCH_OBJECTS + 10}
+
+    def lose(call: StoreCall) -> None:
+        if call.key == LAYOUT.object_key(BATCH_OBJECTS + 10):
+            raise StoreUnavailable(call.operation, call.key, "lost")
+
     with pytest.raises(StoreUnavailable) as caught:
-        imported(world, 4, recording)
+        imported(world, 4, Watched(world.store, lose))
     assert "the import can be repeated" in caught.value.__notes__[0]
-    recording.lost = set()
-    imported(world, 4, recording)
+    imported(world, 4)
     with world.open() as catalog:
         assert verify(catalog).problems == []
 
@@ -422,15 +317,6 @@ def test_progress_tells_of_every_object(world: World) -> None:
     assert told == [1, 2, 3, 4] * 2
 
 
-def test_only_so_many_indexes_are_read_at_once() -> None:
-    world = World(settings=CatalogSettings(parallel_requests=3))
-    for object_id in range(40):
-        world.put(object_id, [(1, object_id, object_id + 1)])
-    recording = Recording(world.store)
-    assert imported(world, 4, recording).counts["objects"] == 40
-    assert 1 <= recording.at_once_max <= 3
-
-
 # A catalog in use
 
 
@@ -457,14 +343,6 @@ def test_a_catalog_whose_streams_were_opened_is_left_alone(world: World) -> None
     assert facts(world) == before
 
 
-def test_a_session_that_was_opened_before_keeps_its_epoch(world: World) -> None:
-    with world.open() as catalog, catalog.open_node(4):
-        pass
-    imported(world)
-    with world.open() as catalog:
-        assert catalog.refresh_state().node_lists()[4].epoch == 1
-
-
 def collected(catalog: ObjectCatalog) -> object:
     return collect(catalog, plan_collection(catalog))
 
@@ -487,13 +365,6 @@ def test_a_collection_that_was_planned_before_stops(world: World) -> None:
             plan_collection(catalog)
         with pytest.raises(MaintenanceRefused, match="an import that is running"):
             collect(catalog, plan)
-
-
-def test_an_empty_bucket_makes_an_empty_catalog() -> None:
-    world = World()
-    before = facts(world)
-    assert imported(world, 4).counts["objects"] == 0
-    assert facts(world) == before
 
 
 def half_way() -> World:
@@ -520,11 +391,6 @@ def test_an_abandoning_that_died_can_be_repeated() -> None:
         found = facts(world)
         assert {**found, "progress": [], "counter": 0} == empty
         assert found["counter"] == 12
-
-
-def test_abandoning_needs_an_import() -> None:
-    with World().open() as catalog:
-        assert not abandon_import(catalog)
 
 
 def test_ids_that_were_taken_since_an_import_began_are_not_given_out_again_when_it_is_abandoned() -> None:

@@ -121,25 +121,3 @@ def done(result: T | None) -> T:
     """What a rule gave; fails if it says that nothing was left to do."""
     assert result is not None
     return result
-
-
-def same_rows(first: Rows, second: Rows) -> bool:
-    """Whether both have the same fields and values."""
-    return first.dtype == second.dtype and np.array_equal(first, second)
-
-
-def same_list(first: NodeList, second: NodeList) -> bool:
-    """Whether two lists say the same."""
-    names = ("live", "prepared", "retired", "stream_objects", "sketches", "released", "times", "numbers", "set_aside")
-    plain = ("node_id", "epoch", "next_order_id", "withdrawn_commits", "emptied")
-    return all(same_rows(getattr(first, name), getattr(second, name)) for name in names) and all(
-        getattr(first, name) == getattr(second, name) for name in plain
-    )
-
-
-def same_bucket(first: StreamShard, second: StreamShard) -> bool:
-    """Whether two buckets say the same."""
-    names = ("streams", "ranges", "stream_objects", "retired", "given_up")
-    return first.bucket == second.bucket and all(
-        same_rows(getattr(first, name), getattr(second, name)) for name in names
-    )

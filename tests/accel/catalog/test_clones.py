@@ -111,15 +111,3 @@ def test_an_upload_is_not_taken_for_done_because_a_clone_has_prepared_its_next_i
     cloned(writer).prepare(8, longer_seconds)
     upload(store, writer, b"original")
     assert payloads(store) == [[b"before", b"original"]] * 2
-
-
-def test_who_was_refused_goes_on_with_a_session_of_its_own(
-    store: ObjectStore, catalog: ObjectCatalog, writer: NodeWriter
-) -> None:
-    upload(store, cloned(writer), b"clone")
-    with pytest.raises(SessionFenced):
-        upload(store, writer, b"original")
-    with catalog.open_node(NODE) as again:
-        again.open_streams(STREAMS)
-        upload(store, again, b"later")
-    assert payloads(store) == [[b"before", b"clone", b"later"]] * 2

@@ -80,12 +80,6 @@ def test_damaged_bytes_never_cause_another_error_than_the_two_of_the_contract(
             assert unpack(damaged).dtype == PAIR
 
 
-@given(st.binary(max_size=200))
-def test_no_bytes_within_a_frame_cause_another_error_than_the_two_of_the_contract(raw: bytes) -> None:
-    with pytest.raises((CorruptObject, FormatTooNew)):
-        unpack(repacked(raw))
-
-
 def test_more_rows_than_the_reader_takes_are_refused_before_they_are_unpacked() -> None:
     packed = pack_columns(rows_of([(1, 1)] * 11))
     assert len(unpack(packed, rows_max=11)) == 11
@@ -123,11 +117,6 @@ def test_bytes_with_a_missing_field_are_corrupt() -> None:
     narrower = pack_columns(np.array([(3,), (5,)], dtype=[("key", "<i8")]))
     with pytest.raises(CorruptObject, match="expected columns key, value, found none named value"):
         unpack(narrower)
-
-
-def test_fields_are_found_by_name_in_any_order() -> None:
-    turned = np.array([(2, 1), (4, 3)], dtype=[("value", "<i8"), ("key", "<i8")])
-    assert unpack(pack_columns(turned)).tolist() == [(1, 2), (3, 4)]
 
 
 def test_a_newer_version_is_refused_as_too_new() -> None:
@@ -184,12 +173,6 @@ def test_other_bytes_are_not_taken_for_columns() -> None:
     assert not is_packed(b"ACo")
     with pytest.raises(CorruptObject, match="begin with b'ACol', found b'AAAA'"):
         unpack(b"A" * 50)
-
-
-def test_a_person_can_look_at_columns_without_knowing_their_fields() -> None:
-    rows = unpack_any(pack_columns(rows_of([(1, 2), (3, 4)])), "there")
-    assert rows.dtype.names == ("key", "value")
-    assert rows.tolist() == [(1, 2), (3, 4)]
 
 
 @pytest.mark.parametrize(

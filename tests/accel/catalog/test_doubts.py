@@ -27,9 +27,7 @@ class TwoNodes(AgingWorld):
         self.old = self.list_bytes()
         with self.session(11, node_id=SOUND) as (catalog, writer):
             self.replaced = [self.upload(writer, {11: (at, at + 1)}) for at in range(2)]
-            [object_id] = catalog.prepare(SOUND, 1)
-            merged, _ = self.put(object_id, [(11, 0, 1), (11, 1, 2)])
-            catalog.commit_compaction(SOUND, self.replaced, merged)
+            self.merge(catalog, self.replaced, [(11, 0, 1), (11, 1, 2)], SOUND)
             key = catalog.parts.keys.object_ids()
             self.orphan = key.get().value
             key.change(lambda now: None if now is None else now + 1)
@@ -150,18 +148,3 @@ def test_what_no_one_node_explains_stops_everything(world: TwoNodes) -> None:
         catalog.parts.keys.object_ids().change(lambda _: 1)
     with world.open() as catalog, pytest.raises(MaintenanceRefused, match="keys agree"):
         plan_collection(catalog)
-
-
-def test_a_list_that_commits_left_empty_is_in_no_doubt_whatever_is_committed_afterwards(world: TwoNodes) -> None:
-    with world.open() as catalog:
-        catalog.trim({11: 2})
-        collect(catalog, plan_collection(catalog))
-        seen = catalog.parts.keys.node_list(SOUND).read()
-        assert seen is not None
-        assert not len(seen.value.live)
-        assert not plan_collection(catalog).doubts
-        with catalog.open_node(SOUND) as writer:
-            [object_id] = writer.prepare()
-            own = world.put_stream_object(object_id, 11, 2, 12)
-            writer.commit_upload(None, stream_objects={11: own})
-        assert not plan_collection(catalog).doubts

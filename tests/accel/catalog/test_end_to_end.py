@@ -18,9 +18,8 @@ from accel.catalog import NodeWriter, ObjectCatalog
 from accel.catalog.collect import collect, plan_collection
 from accel.catalog.parts import existing_format
 from accel.catalog.records import refs_of
-from accel.catalog.undo import undo
 from accel.catalog.verify import verify
-from accel.errors import AccessDenied, CommitRefused, InvalidRequest, SessionFenced
+from accel.errors import AccessDenied
 from accel.image import StreamObject
 from accel.system import SYSTEM
 from accel.testing import ClockStore
@@ -32,7 +31,7 @@ from tests.loaders.tables.worlds import ReadOnly
 from tests.servers.stores import ON_S3, store_on_s3
 from tests.simulation.actors import coalesced
 from tests.simulation.world import Span, spans_of
-from tests.world import FORMAT, LAYOUT, World, held
+from tests.world import FORMAT, LAYOUT, World, held, list_of_node
 
 OWNED = {4: (1, 2, 3), 5: (11, 12)}
 """Which streams each node has."""
@@ -117,9 +116,7 @@ def compact(world: World, catalog: ObjectCatalog, node_id: int, count: int) -> t
     Raises:
         CommitRefused: a source has gone meanwhile.
     """
-    seen = catalog.parts.keys.node_list(node_id).read()
-    assert seen is not None
-    sources = refs_of(seen.value.live[:count])
+    sources = refs_of(list_of_node(catalog, node_id).live[:count])
     runs = coalesced([spans_of(each.ranges) for each in catalog.parts.open_all(node_id, sources)])
     merged = [run[0] for run in runs.values() if len(run) == 1]
     own = [span for run in runs.values() if len(run) > 1 for span in run]
@@ -154,12 +151,6 @@ def assert_clean(catalog: ObjectCatalog) -> None:
     assert (found.outcome, found.problems, found.unchecked) == ("clean", [], [])
 
 
-def stored_ids(world: World) -> set[int]:
-    """Ids of the objects that lie in the bucket."""
-    ids = (LAYOUT.parse_object_key(info.key) for info in world.store.list(""))
-    return {each for each in ids if each is not None}
-
-
 def live_ids(catalog: ObjectCatalog) -> set[int]:
     """Ids of the objects that the newest image has."""
     image = catalog.refresh()
@@ -183,68 +174,13 @@ def test_what_brokers_committed_is_found_and_read(
     assert_clean(catalog)
 
 
-def test_a_second_session_goes_on_where_the_first_is_refused(
-    world: World, catalog: ObjectCatalog, accelerator: ReadAccelerator, writers: Writers
-) -> None:
-    first = writers[4]
-    ends = {stream_id: first.end(stream_id) for stream_id in OWNED[4]}
-    with world.session() as (_, second):
-        assert {stream_id: second.end(stream_id) for stream_id in OWNED[4]} == ends
-        with pytest.raises(SessionFenced):
-            upload(world, first, 0)
-        with pytest.raises(SessionFenced):
-            first.close_streams([1])
-        upload(world, second, 0)
-        second.close()
-    assert_lookups_find_what_a_walk_finds(world, catalog, accelerator)
-    assert_clean(catalog)
-
-
-def test_a_stream_is_trimmed_and_moves_to_another_node(
-    world: World, catalog: ObjectCatalog, accelerator: ReadAccelerator, writers: Writers
-) -> None:
-    ends = writers[4].close_streams([1])
-    with pytest.raises(CommitRefused):
-        writers[4].close_streams([1])
-    writers[5].open_streams({1: ends[1]})
-    upload(world, writers[5], ROUNDS)
-    assert writers[5].end(1) == ends[1] + 3 + (1 + ROUNDS) % 5
-    assert catalog.close_streams([2]) == {2: ends_of(catalog)[2]}  # its owner is taken for dead
-    with pytest.raises(SessionFenced):
-        upload(world, writers[4], ROUNDS)
-    writers[5].trim({1: ends[1] - 1, 11: 20})
-    catalog.trim({2: 7})
-    assert_lookups_find_what_a_walk_finds(world, catalog, accelerator)
-    with pytest.raises(InvalidRequest):
-        accelerator.get_objects(11, 19)
-    assert_clean(catalog)
-
-
 def ends_of(catalog: ObjectCatalog) -> dict[int, int]:
     """Where each stream ends, by a walk."""
     return {stream_id: held(catalog, stream_id)[-1][2] for stream_id in STREAMS}
 
 
 @pytest.mark.usefixtures("writers")
-def test_a_refresh_transfers_only_what_changed(world: World, catalog: ObjectCatalog) -> None:
-    before = catalog.refresh()
-    keys = 1 + len(OWNED) + FORMAT.stream_buckets
-    world.store.reset()
-    assert catalog.refresh() is before
-    counted = world.store.snapshot().total
-    assert (counted.requests, counted.received_bytes) == (keys, 0)
-    with world.open() as elsewhere:
-        compact(world, elsewhere, 5, 2)
-    world.store.reset()
-    after = catalog.refresh()
-    counted = world.store.snapshot().total
-    assert counted.requests == keys
-    assert 0 < counted.received_bytes < 4000, "one list, and the buckets whose streams got objects of their own"
-    assert after.nodes[4] is before.nodes[4]
-
-
-@pytest.mark.usefixtures("writers")
-def test_a_compaction_changes_no_answer_but_the_objects(
+def test_a_compaction_changes_no_answer_and_its_sources_are_collected_in_time(
     world: World, catalog: ObjectCatalog, accelerator: ReadAccelerator
 ) -> None:
     assert_lookups_find_what_a_walk_finds(world, catalog, accelerator)
@@ -252,64 +188,20 @@ def test_a_compaction_changes_no_answer_but_the_objects(
     with world.open() as elsewhere:
         sources = {ref.object_id for node_id in OWNED for ref in compact(world, elsewhere, node_id, COMPACTED)}
     assert_lookups_find_what_a_walk_finds(world, catalog, accelerator)
-    assert ends_of(catalog) == ends
-    assert objects - live_ids(catalog) == sources
+    live, lying = live_ids(catalog), world.object_ids()
+    assert (ends_of(catalog), objects - live) == (ends, sources)
     assert any(stream.stream_objects for stream in catalog.refresh().streams.values())
-    assert_clean(catalog)
-
-
-@pytest.mark.usefixtures("writers")
-def test_a_collection_deletes_what_was_retired_and_nothing_else(
-    world: World, catalog: ObjectCatalog, accelerator: ReadAccelerator
-) -> None:
-    sources = {ref.object_id for ref in compact(world, catalog, 4, COMPACTED)}
-    live, lying = live_ids(catalog), stored_ids(world)
-    world.clock.seconds += FORMAT.retired_seconds - 1
+    world.wait(FORMAT.retired_seconds - POLL_SECONDS - 1)
     assert plan_collection(catalog).objects == ()
-    world.clock.seconds += 2
+    world.wait(2)
     plan = plan_collection(catalog)
-    assert stored_ids(world) == lying, "a plan changes nothing"
+    assert world.object_ids() == lying, "a plan changes nothing"
     report = collect(catalog, plan)
     assert {each.object_id for each in report.deleted} == sources
     assert {each.reason for each in report.deleted} == {"retired"}
-    assert stored_ids(world) == lying - sources == live
+    assert world.object_ids() == lying - sources == live
     assert collect(catalog, plan_collection(catalog)).deleted == ()
     assert_lookups_find_what_a_walk_finds(world, catalog, accelerator)
-    assert_clean(catalog)
-
-
-def test_what_was_promised_and_never_committed_goes_when_its_promise_has_run_out(
-    world: World, catalog: ObjectCatalog, writers: Writers
-) -> None:
-    [object_id] = writers[4].prepare()
-    written = write(world, object_id, [(1, writers[4].end(1) or 0, 10_000)])
-    world.clock.seconds += FORMAT.prepared_seconds - 1
-    live = live_ids(catalog)
-    collect(catalog, plan_collection(catalog))
-    assert stored_ids(world) == live | {object_id}
-    world.clock.seconds += 2
-    collect(catalog, plan_collection(catalog))
-    assert stored_ids(world) == live
-    with pytest.raises(CommitRefused):
-        writers[4].commit_upload(written.ref, written.ranges)
-    assert_clean(catalog)
-
-
-@pytest.mark.usefixtures("writers")
-def test_what_was_compacted_comes_back_until_it_is_collected(
-    world: World, catalog: ObjectCatalog, accelerator: ReadAccelerator
-) -> None:
-    walked, before = {stream_id: held(catalog, stream_id) for stream_id in STREAMS}, live_ids(catalog)
-    sources = {ref.object_id for ref in compact(world, catalog, 4, COMPACTED)}
-    outputs = live_ids(catalog) - before
-    world.clock.seconds += FORMAT.retired_seconds / 2
-    assert set(undo(catalog, 4).revived) == sources
-    assert {stream_id: held(catalog, stream_id) for stream_id in STREAMS} == walked
-    assert_lookups_find_what_a_walk_finds(world, catalog, accelerator)
-    world.clock.seconds += FORMAT.retired_seconds + 1
-    report = collect(catalog, plan_collection(catalog))
-    assert {each.object_id for each in report.deleted} == outputs
-    assert {stream_id: held(catalog, stream_id) for stream_id in STREAMS} == walked
     assert_clean(catalog)
 
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from accel import ReadAccelerator, StaticImages
 from accel.catalog import CatalogSettings, NodeWriter, ObjectCatalog
 from accel.catalog.facts import KnownEnds, NodeFacts, sketch_rows
-from accel.catalog.node_list import after_undo, check_list, with_sketches, with_upload
+from accel.catalog.node_list import check_list, with_sketches, with_upload
 from accel.catalog.records import SKETCH, STREAM_END, Checkpoint, NodeList, make_rows, no_rows
 from accel.catalog.undo import undo, versions
 from accel.image import MetadataImage
@@ -22,10 +19,8 @@ from accel.repair.sketches import SketchReport, sketch_list
 from accel.settings import ENDS_SIZE_BYTES_MAX
 from accel.testing import Fault, FaultStore
 from bloom import StreamSketch
-from loaders.object_ref import ObjectRef
-from tests.accel.catalog.building import compacted, done, facts, list_of, prepared
-from tests.examples import examples
-from tests.world import World
+from tests.accel.catalog.building import done, facts, list_of, prepared
+from tests.world import World, list_of_node
 
 
 def sketch(*stream_ids: int) -> StreamSketch:
@@ -36,22 +31,7 @@ def sketches(now: NodeList) -> dict[int, StreamSketch]:
     return {object_id: StreamSketch(*numbers) for object_id, *numbers in now.sketches.tolist()}
 
 
-def node_list(catalog: ObjectCatalog) -> NodeList:
-    return catalog.refresh_state().lists[4].value
-
-
 # In the list
-
-
-def test_a_list_keeps_a_sketch_as_long_as_its_object_is_live() -> None:
-    now = prepared(list_of(10), 11, 12)
-    now = done(with_upload(now, now.epoch, facts(11, stream_ids=[3, 17])))
-    now = done(with_upload(now, now.epoch, facts(12, stream_ids=[5])))
-    assert sketches(now) == {11: sketch(3, 17), 12: sketch(5)}  # nobody told what 10 holds
-    later = compacted(now, [10, 11], 20)
-    assert sketches(later) == {12: sketch(5)}
-    assert sketches(done(after_undo(later, now, 9000)).node_list) == {11: sketch(3, 17), 12: sketch(5)}
-    assert sketches(done(after_undo(later, replace(now, sketches=now.sketches[:0]), 9000)).node_list) == {12: sketch(5)}
 
 
 def test_sketches_of_objects_that_are_not_live_say_nothing_and_leave_with_the_next_commit() -> None:
@@ -78,44 +58,7 @@ def test_facts_follow_the_order_of_the_list_whatever_the_order_of_the_ids() -> N
     assert NodeFacts(NodeList(4)).excludes(7) is None
 
 
-@given(st.lists(st.tuples(st.booleans(), st.sets(st.integers(0, 300), min_size=1)), max_size=12), st.integers(0, 300))
-def test_what_facts_exclude_is_never_held(contents: list[tuple[bool, set[int]]], asked: int) -> None:
-    told = [(at, sketch(*sorted(ids)) if is_told else None) for at, (is_told, ids) in enumerate(contents)]
-    excluded = NodeFacts(replace(list_of(*range(len(told))), sketches=sketch_rows(told))).excludes(asked)
-    for at, (is_told, ids) in enumerate(contents):
-        assert excluded is None or not excluded[at] or (is_told and asked not in ids)
-
-
 # In a catalog
-
-
-def test_uploads_compactions_and_undos_write_the_sketches_of_what_they_list(world: World) -> None:
-    with world.session(1, 2, 420_000) as (catalog, writer):
-        refs = [world.upload(writer, spans) for spans in ({1: (0, 1)}, {1: (1, 2), 2: (0, 1)}, {420_000: (0, 5)})]
-        ids = [ref.object_id for ref in refs]
-        before = {ids[0]: sketch(1), ids[1]: sketch(1, 2), ids[2]: sketch(420_000)}
-        assert sketches(node_list(catalog)) == before
-        [object_id] = catalog.prepare(4, 1)
-        target, _ = world.put(object_id, [(1, 0, 2), (2, 0, 1)])
-        catalog.commit_compaction(4, refs[:2], target)
-        assert sketches(node_list(catalog)) == {ids[2]: sketch(420_000), object_id: sketch(1, 2)}
-        undo(catalog, 4)
-        assert sketches(node_list(catalog)) == before
-
-
-def test_an_image_of_a_catalog_excludes_by_its_sketches(world: World) -> None:
-    with world.session(1, 2, 3) as (catalog, writer):
-        for spans in ({1: (0, 1), 3: (0, 1)}, {2: (0, 1)}):
-            world.upload(writer, spans)
-        node = catalog.refresh().nodes[4]
-        assert [node.excludes(stream_id).tolist() for stream_id in (1, 2, 3, 9)] == [  # type: ignore[union-attr]  # all told
-            [False, True],
-            [True, False],
-            [False, True],
-            [True, True],
-        ]
-        again = catalog.refresh().nodes[4]
-        assert again is node
 
 
 def test_a_commit_that_does_not_say_what_its_object_holds_leaves_it_unknown(world: World) -> None:
@@ -123,38 +66,21 @@ def test_a_commit_that_does_not_say_what_its_object_holds_leaves_it_unknown(worl
         [object_id] = writer.prepare()
         ref, _ = world.put(object_id, [(1, 0, 1)])
         writer.commit_upload(ref)
-        assert node_list(catalog).live["object_id"].tolist() == [object_id]
-        assert node_list(catalog).sketches.dtype == SKETCH
-        assert not sketches(node_list(catalog))
+        assert list_of_node(catalog).live["object_id"].tolist() == [object_id]
+        assert list_of_node(catalog).sketches.dtype == SKETCH
+        assert not sketches(list_of_node(catalog))
         assert catalog.refresh().nodes[4].excludes(77) is None
-
-
-def test_a_commit_with_a_sketch_is_one_conditional_write(world: World) -> None:
-    with world.session(1) as (_, writer):
-        [object_id] = writer.prepare()
-        ref, ranges = world.put(object_id, [(1, 0, 1)])
-        world.store.reset()
-        writer.commit_upload(ref, ranges)
-        assert world.store.snapshot().total.requests == 1
-        assert sketches(writer.node_list) == {object_id: sketch(1)}
 
 
 def test_an_undo_sketches_what_comes_back_anew_also_what_was_uploaded_after_the_version(world: World) -> None:
     with world.session(1, 2) as (catalog, writer):
         refs = [world.upload(writer, {1: (at, at + 1)}) for at in range(2)]
-        _compacted(world, catalog, refs[:1], [(1, 0, 1)])
+        world.merge(catalog, refs[:1], [(1, 0, 1)])
         late = world.upload(writer, {2: (0, 1)})
-        _compacted(world, catalog, [refs[1], late], [(1, 1, 2), (2, 0, 1)])
+        world.merge(catalog, [refs[1], late], [(1, 1, 2), (2, 0, 1)])
         assert undo(catalog, 4, versions(catalog, 4)[0].sequence).commits == (2, 4)
         expected = {**dict.fromkeys((ref.object_id for ref in refs), sketch(1)), late.object_id: sketch(2)}
-        assert sketches(node_list(catalog)) == expected
-
-
-def _compacted(world: World, catalog: ObjectCatalog, sources: list[ObjectRef], rows: list[tuple[int, int, int]]) -> int:
-    [object_id] = catalog.prepare(4, 1)
-    target, _ = world.put(object_id, rows)
-    catalog.commit_compaction(4, sources, target)
-    return object_id
+        assert sketches(list_of_node(catalog)) == expected
 
 
 # Sketched anew
@@ -174,11 +100,11 @@ def test_objects_without_a_sketch_are_sketched_on_request_by_one_write(world: Wo
     with world.open() as catalog:
         assert catalog.refresh().nodes[4].excludes(2) is None
         assert sketch_list(catalog, 4, is_dry_run=True) == SketchReport(4, 2, tuple(ids), ())
-        assert not len(node_list(catalog).sketches)
+        assert not len(list_of_node(catalog).sketches)
         world.store.reset()
         assert sketch_list(catalog, 4) == SketchReport(4, 2, tuple(ids), ())
         assert world.store.snapshot().total.requests == 2  # the list, twice; both indexes are in memory by now
-        assert sketches(node_list(catalog)) == {ids[0]: sketch(1), ids[1]: sketch(1, 2)}
+        assert sketches(list_of_node(catalog)) == {ids[0]: sketch(1), ids[1]: sketch(1, 2)}
         assert sketch_list(catalog, 4) == SketchReport(4, 2, (), ())
 
 
@@ -190,7 +116,7 @@ def test_impossible_numbers_are_replaced(world: World) -> None:
         catalog.parts.keys.node_list(4).change(lambda now: None if now is None else with_sketches(now, impossible))
     with world.open() as catalog:
         assert sketch_list(catalog, 4) == SketchReport(4, 1, (), (object_id,))
-        assert sketches(node_list(catalog)) == {object_id: sketch(1)}
+        assert sketches(list_of_node(catalog)) == {object_id: sketch(1)}
 
 
 def test_sketching_loses_no_commit_that_comes_in_between() -> None:
@@ -309,65 +235,3 @@ def test_an_accelerator_counts_the_ends_that_its_source_has_learned() -> None:
             plain = other.stats()
         assert stats.memory_bytes == plain.memory_bytes + known.nbytes
         assert stats.memory_bytes_max == plain.memory_bytes_max + ENDS_SIZE_BYTES_MAX
-
-
-# Answers
-
-Uploads = list[dict[int, int]]
-"""The lengths of the streams of one object after another."""
-
-
-@settings(max_examples=examples(25), deadline=None)
-@given(
-    uploads=st.lists(
-        st.dictionaries(st.sampled_from([1, 2, 3]), st.integers(1, 3), min_size=1), min_size=1, max_size=10
-    ),
-    kept=st.sets(st.integers(0, 12)),
-    merged=st.integers(0, 4),
-    at=st.integers(0, 20),
-    limit=st.integers(1, 4),
-)
-def test_lookups_answer_the_same_with_all_some_or_no_facts(
-    uploads: Uploads, kept: set[int], merged: int, at: int, limit: int
-) -> None:
-    world = World(settings=CatalogSettings(parallel_requests=1, ids_block=64))
-    with world.session(1, 2, 3) as (catalog, writer):
-        contents = list(_uploaded(world, writer, uploads))
-        if merged >= 2 and len(contents) >= merged:
-            _merge(world, catalog, contents[:merged])
-        told = catalog.refresh()
-        bare_node = replace(told.nodes[4], facts=None)
-        now = node_list(catalog)
-        some = replace(now, sketches=now.sketches[np.isin(np.arange(len(now.sketches)), sorted(kept))])
-        images = [replace(told, nodes={4: node}) for node in (bare_node, replace(bare_node, facts=NodeFacts(some)))]
-        stream_id = max(contents[0][1])
-        start = min(at, (writer.end(stream_id) or 0) - 1)
-        answers = [_answer(world, image, stream_id, start, limit) for image in (*images, told)]
-        assert answers[0] == answers[1] == answers[2]
-        assert answers[0]
-
-
-def _uploaded(
-    world: World, writer: NodeWriter, uploads: Uploads
-) -> Iterator[tuple[ObjectRef, dict[int, tuple[int, int]]]]:
-    for lengths in uploads:
-        spans = {}
-        for stream_id, length in lengths.items():
-            start = writer.end(stream_id) or 0
-            spans[stream_id] = (start, start + length)
-        yield world.upload(writer, spans), spans
-
-
-def _merge(world: World, catalog: ObjectCatalog, sources: list[tuple[ObjectRef, dict[int, tuple[int, int]]]]) -> None:
-    held: dict[int, tuple[int, int]] = {}
-    for _, spans in sources:
-        for stream_id, (start, end) in spans.items():
-            held[stream_id] = (held.get(stream_id, (start, end))[0], end)
-    rows = [(stream_id, *held[stream_id]) for stream_id in sorted(held)]
-    _compacted(world, catalog, [ref for ref, _ in sources], rows)
-
-
-def _answer(world: World, image: MetadataImage, stream_id: int, start: int, limit: int) -> list[tuple[int, int, int]]:
-    with ReadAccelerator(StaticImages(image), world.store, system=world.system) as accelerator:
-        found = accelerator.get_objects(stream_id, start, -1, limit)
-    return [(each.object_id, each.start, each.end) for each in found.objects]

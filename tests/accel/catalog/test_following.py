@@ -128,12 +128,6 @@ def test_new_streams_and_new_nodes_are_seen(follower: Follower) -> None:
     assert follower.follow().streams[99].start_offset == 5
 
 
-def test_following_finds_what_a_refresh_finds(follower: Follower) -> None:
-    for start in range(10, 60, 10):
-        follower.world.upload(follower.writers[5], {5: (start, start + 10)})
-        assert follower.follow().version == follower.catalog.refresh().version
-
-
 # The order
 
 
@@ -180,16 +174,6 @@ def test_shards_before_lists_would_miss_an_object_that_moves_and_lists_before_sh
 
     assert holds(image(lists_first=True), object_id)
     assert not holds(image(lists_first=False), object_id)
-
-
-def test_lists_are_listed_and_read_before_shards_are_listed(follower: Follower) -> None:
-    follower.world.upload(follower.writer, {4: (10, 20)})
-    follower.writer.open_streams([78])
-    follower.follow()
-    positions = [follower.asked.index(each) for each in (LIST_LISTS, "get_if_changed node-lists/0000000004")]
-    assert positions == [0, 1]
-    assert follower.asked[2] == LIST_SHARDS
-    assert follower.asked[3].startswith("get_if_changed stream-buckets/")
 
 
 # Listings that lie

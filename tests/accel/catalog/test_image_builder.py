@@ -27,11 +27,9 @@ from accel.catalog.records import (
     make_rows,
 )
 from accel.catalog.refresh import BuiltImage, build_image
-from accel.catalog.stream_shards import shard_of, shards_of
+from accel.catalog.stream_shards import shard_of
 from accel.errors import ImageRefused
 from accel.image import MetadataImage, ObjectRef, StreamImage, VersionVector
-from tests.accel.lookup.driving import Driver, index_cache, ranges_of
-from tests.accel.lookup.test_search_property import POLICIES, ask, queries_of
 from tests.examples import examples
 from tests.models.worlds import World, grow_world
 
@@ -189,18 +187,6 @@ def test_lists_and_buckets_make_the_image_that_the_same_facts_make(size: tuple[i
     assert image.changes(MetadataImage.from_dict(world.metadata)) == {}
 
 
-@settings(max_examples=examples(100))
-@given(grown, st.integers(0, 99))
-def test_lookups_on_it_give_the_same_answers(size: tuple[int, int, int, int], seed: int) -> None:
-    rng = random.Random(seed)
-    world = with_facts(grow_world(size[0], steps=size[1], streams=size[2], nodes=size[3]))
-    image, expected = build(records_of(world, seed)).image, MetadataImage.from_dict(world.metadata)
-    for query in [*queries_of(world, rng, 4), (999, 0, -1, 4)]:
-        policy = rng.choice(POLICIES)
-        answers = [ask(each, Driver(ranges_of(world), index_cache()), policy, query) for each in (image, expected)]
-        assert answers[0] == answers[1]
-
-
 @settings(max_examples=examples(200))
 @given(grown, st.lists(st.integers(0, 8), min_size=1, max_size=4), st.integers(0, 99))
 def test_catching_up_gives_what_building_anew_gives_and_shares_the_rest(
@@ -260,36 +246,12 @@ def small() -> Records:
     return Records(lists, [bucket(number, *ids) for number, ids in enumerate(parts)])
 
 
-def test_a_commit_to_one_list_leaves_all_others_and_all_streams_alone() -> None:
-    records = small()
-    before = build(records)
-    after = build(Records({**records.lists, 1: node_list(1, *range(6))}, records.shards), 2, before)
-    assert [after.image.nodes[each] is before.image.nodes[each] for each in range(3)] == [True, False, True]
-    assert after.image.streams is before.image.streams
-    assert set(before.image.changes(after.image)) == {1}
-
-
 def test_a_list_that_still_lists_the_same_objects_gives_the_same_node() -> None:
     records = small()
     before = build(records)
     promised = make_rows(PREPARED, object_id=[900_000], deadline_ms=5)
     changed = replace(node_list(1, *range(5)), epoch=9, prepared=promised)
     after = build(Records({**records.lists, 1: changed}, records.shards), 2, before)
-    assert after.image.nodes[1] is before.image.nodes[1]
-
-
-def test_a_change_to_one_bucket_leaves_the_streams_of_others_alone() -> None:
-    records = small()
-    before = build(records)
-    old = dict(before.image.streams)
-    number = shard_of(7, BUCKETS)
-    ids = records.shards[number].streams["stream_id"].tolist()
-    changed = [*records.shards]
-    changed[number] = bucket(number, *ids, start_offset=5)
-    after = build(Records(records.lists, changed), 2, before)
-    assert after.image.streams[7].start_offset == 5
-    for stream_id, stream in old.items():
-        assert (after.image.streams[stream_id] is stream) == (shard_of(stream_id, BUCKETS) != number)
     assert after.image.nodes[1] is before.image.nodes[1]
 
 
@@ -307,15 +269,6 @@ def test_a_stream_object_in_a_list_touches_only_its_bucket() -> None:
     assert again.image.streams is after.image.streams
 
 
-def test_nodes_come_and_go() -> None:
-    records = small()
-    before = build(records)
-    lists = {0: records.lists[0], 5: node_list(5, 1)}
-    after = build(Records(lists, records.shards), 2, before)
-    assert after.image.nodes.keys() == {0, 5}
-    assert build(Records({}, []), 3, after).image.nodes == {}
-
-
 def test_another_number_of_buckets_is_another_image() -> None:
     records = small()
     before = build(records)
@@ -330,12 +283,6 @@ def test_an_image_keeps_the_version_of_its_keys() -> None:
 
 
 # --- streams, one by one ---
-
-
-@given(st.lists(st.integers(0, 2**63 - 1), max_size=20), st.integers(1, 100))
-def test_a_stream_is_looked_for_in_the_bucket_where_the_catalog_puts_it(stream_ids: list[int], shards: int) -> None:
-    columns = np.array(stream_ids, dtype=np.int64)
-    assert [shard_of(each, shards) for each in stream_ids] == shards_of(columns, shards).tolist()
 
 
 def test_streams_are_made_when_they_are_asked_for_and_once() -> None:
@@ -376,11 +323,6 @@ def test_a_stream_that_contradicts_itself_harms_no_other_one() -> None:
         _ = streams[7]
 
 
-def test_an_object_of_a_stream_that_is_being_moved_is_seen_once() -> None:
-    row = stream_object(60_000, 7, 0, 10)
-    assert one_stream(row, stream_objects=[row]) == [(60_000, 0, 10)]
-
-
 def test_an_object_that_the_bucket_has_let_go_of_is_not_seen_in_a_list_any_more() -> None:
     late = stream_object(GONE_ID, 7, 0, 10)
     assert one_stream(late, retired=[late]) == []
@@ -405,15 +347,6 @@ def test_what_an_undone_commit_made_is_not_seen_in_the_bucket() -> None:
     assert one_stream(withdrawn=(4,), **rows) == [(60_000, 10, 20), (60_001, 20, 30)]
     made_again = stream_object(60_002, 7, 0, 10, added_by=6)
     assert one_stream(made_again, withdrawn=(4,), **rows)[0] == (60_002, 0, 10)
-
-
-def test_a_commit_that_is_undone_is_undone_in_images_that_follow() -> None:
-    rows = [stream_object(GONE_ID, 7, 0, 10, added_by=4)]
-    records = Records({0: node_list(0, 1)}, [bucket(0, 7, stream_objects=rows)])
-    before = build(records)
-    assert len(before.image.streams[7].stream_objects) == 1
-    undone = Records({0: replace(records.lists[0], withdrawn_commits=(4,))}, records.shards)
-    assert build(undone, 2, before).image.streams[7].stream_objects == ()
 
 
 # --- what is refused ---

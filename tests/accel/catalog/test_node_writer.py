@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
-from contextlib import suppress
-from functools import partial
 from typing import TypeVar
 
 import pytest
 
 from accel.catalog import CatalogSettings
-from accel.errors import AmbiguousWrite, CommitRefused, SessionFenced
-from accel.testing import Fault, FaultStore
-from loaders.errors import DataConflict, StoreError
+from accel.errors import CommitRefused, SessionFenced
 from loaders.object_ref import ObjectRef
 from tests.world import World, held
 
@@ -84,17 +78,6 @@ def test_an_id_that_was_never_prepared_is_refused(world: World) -> None:
         writer.commit_upload(ObjectRef(999, 100, 36), {1: (0, 1)})
 
 
-def test_an_upload_that_is_committed_twice_is_listed_once(world: World) -> None:
-    with world.session(1) as (catalog, writer):
-        [object_id] = writer.prepare()
-        ref, ranges = world.put(object_id, [(1, 0, 5)])
-        writer.commit_upload(ref, ranges)
-        writer.commit_upload(ref, ranges)
-        with world.open() as other:
-            other.open_node(4).commit_upload(ref, ranges)
-        assert held(catalog, 1) == [(object_id, 0, 5)]
-
-
 def test_a_listed_object_cannot_be_committed_with_other_ranges(world: World) -> None:
     with world.session(1) as (_, writer):
         ref = world.upload(writer, {1: (0, 5)})
@@ -154,25 +137,6 @@ def test_compaction_behind_a_checkpoint_hides_no_end() -> None:
         assert catalog.open_node(4).end(1) == 5
 
 
-def test_a_stream_moves_between_nodes_and_back_without_a_gap(world: World) -> None:
-    with world.open() as catalog:
-        four, seven = catalog.open_node(4), catalog.open_node(7)
-        four.open_streams([1])
-        world.upload(four, {1: (0, 10)})
-        assert four.close_streams([1]) == {1: 10}
-        seven.open_streams([1])
-        assert seven.end(1) == 10
-        world.upload(seven, {1: (10, 30)})
-        with pytest.raises(CommitRefused):
-            four.open_streams([1])
-        seven.close_streams([1])
-        four.open_streams([1])
-        world.upload(four, {1: (30, 31)})
-        ranges = catalog.refresh().streams[1].ranges
-        assert [(each.start, each.end, each.node_id) for each in ranges] == [(0, 10, 4), (10, 30, 7), (30, -1, 4)]
-        assert [tuple(span) for _, *span in held(catalog, 1)] == [(0, 10), (10, 30), (30, 31)]
-
-
 def test_streams_of_a_dead_owner_are_closed_at_the_tail_of_its_list(world: World) -> None:
     with world.session(1, 2) as (catalog, dead):
         world.upload(dead, {1: (0, 10), 2: (0, 3)})
@@ -183,23 +147,6 @@ def test_streams_of_a_dead_owner_are_closed_at_the_tail_of_its_list(world: World
         world.upload(heir, {1: (10, 12)})
         with pytest.raises(SessionFenced):
             world.upload(dead, {2: (3, 4)})
-
-
-def test_objects_of_one_stream_come_with_an_upload_and_move_to_their_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("accel.catalog.writer.STREAM_OBJECTS_IN_LIST_MAX", 2)
-    world = World()
-    with world.session(1, 2) as (catalog, writer):
-        first, second, third = writer.prepare(3)
-        ref, ranges = world.put(first, [(2, 0, 4)])
-        writer.commit_upload(ref, ranges, stream_objects={1: world.put_stream_object(second, 1, 0, 50)})
-        assert held(catalog, 1) == [(second, 0, 50)]
-        assert len(writer.node_list.stream_objects) == 1
-        writer.register_stream_object(1, world.put_stream_object(third, 1, 50, 60))
-        assert len(writer.node_list.stream_objects) == 0
-        assert held(catalog, 1) == [(second, 0, 50), (third, 50, 60)]
-        assert writer.end(1) == 60
-    with world.open() as catalog:
-        assert catalog.open_node(4).end(1) == 60
 
 
 def test_a_stream_in_two_objects_of_one_upload_is_refused(world: World) -> None:
@@ -229,50 +176,3 @@ def test_trimming_lets_go_what_lies_below_and_never_more(world: World) -> None:
 def test_a_second_call_at_the_same_time_is_refused(world: World) -> None:
     with world.session() as (_, writer), writer._turn(), pytest.raises(RuntimeError, match="one call at a time"):
         writer.prepare()
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_a_writer_over_a_bad_network_lists_each_range_exactly_once(seed: int) -> None:
-    rng = random.Random(seed)
-    chances = {Fault.LOST_REPLY: 0.15, Fault.TIMEOUT: 0.1, Fault.CONFLICT: 0.05, Fault.SERVER_ERROR: 0.05}
-    world = World(settings=CatalogSettings(parallel_requests=1))
-    with world.session(1, 2):
-        pass
-    faulty = FaultStore(world.memory, rng=rng, probabilities=chances, operations={"put", "get", "get_if_changed"})
-    with _until_it_works(lambda: world.open(faulty)) as catalog:
-        writer = _until_it_works(lambda: catalog.open_node(4))
-        for number in range(12):
-            span = {1: (number, number + 1), 2: (number * 3, number * 3 + 3)}
-            [object_id] = _until_it_works(writer.prepare)
-            ref, ranges = world.put(object_id, [(stream_id, *span[stream_id]) for stream_id in span])
-            _until_it_works(partial(writer.commit_upload, ref, ranges))
-    with world.open() as catalog:
-        assert [tuple(span) for _, *span in held(catalog, 1)] == [(each, each + 1) for each in range(12)]
-        assert catalog.open_node(4).end(2) == 36
-
-
-def test_what_took_the_place_of_a_commit_in_doubt_is_refused_if_that_one_happened(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("accel.catalog.writer.IDS_AHEAD", 0)
-    world = World(settings=CatalogSettings(parallel_requests=1))
-    faulty = FaultStore(world.memory)
-    with world.session(1, store=faulty) as (catalog, writer):
-        first, second = writer.prepare(2)
-        ref, ranges = world.put(first, [(1, 0, 5)])
-        faulty.schedule(None, Fault.LOST_REPLY, *[Fault.TIMEOUT] * 40)
-        with pytest.raises((AmbiguousWrite, StoreError)):
-            writer.commit_upload(ref, ranges)
-        faulty.clear()
-        instead, other_ranges = world.put(second, [(1, 0, 5)])
-        with pytest.raises(CommitRefused, match="a start where the stream ended"):
-            writer.commit_upload(instead, other_ranges)
-        writer.commit_upload(ref, ranges)
-        assert held(catalog, 1) == [(first, 0, 5)]
-
-
-def _until_it_works(act: Callable[[], T]) -> T:
-    for _ in range(200):
-        with suppress(StoreError, AmbiguousWrite, DataConflict):
-            return act()
-    raise AssertionError("it never worked")

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
 
-from accel.catalog import CatalogSettings, ObjectCatalog
+from accel.catalog import CatalogSettings
 from accel.catalog.node_list import with_released
 from accel.catalog.records import RELEASED, make_rows
 from accel.catalog.takeover import move_streams
 from accel.errors import AccelError, CommitRefused, SessionFenced, StreamsReleased
 from accel.testing import Crash, CrashStore, Fault, FaultStore
-from loaders.errors import StoreError, TableError
-from loaders.store.decorated import OPERATIONS, WRITES
-from tests.world import World, held
+from tests.world import World, spans_held
 
 OLD, NEW, THIRD = 4, 5, 6
 SETTINGS = CatalogSettings(parallel_requests=1, ids_block=8)
@@ -34,11 +32,8 @@ class Pair:
 
     def released(self, *streams: int) -> None:
         """A taker dies after its release."""
-        store = CrashStore(self.world.store, 1)
-        with ObjectCatalog.open(store, settings=SETTINGS, system=self.world.system) as catalog:
-            parts, session_number = catalog.parts, self.new.session_number
-            with pytest.raises(Crash):
-                move_streams(parts, NEW, session_number, dict.fromkeys(streams, OLD))
+        with self.world.open(CrashStore(self.world.store, 1)) as catalog, pytest.raises(Crash):
+            move_streams(catalog.parts, NEW, self.new.session_number, dict.fromkeys(streams, OLD))
 
 
 @pytest.fixture
@@ -49,14 +44,10 @@ def pair() -> Iterator[Pair]:
     made.other.close()
 
 
-def spans(catalog: ObjectCatalog, stream_id: int) -> list[tuple[int, int]]:
-    return [(start, end) for _, start, end in held(catalog, stream_id)]
-
-
 def test_a_stream_goes_on_at_the_new_owner_where_its_data_ends(pair: Pair) -> None:
     assert pair.new.take_over({1: OLD}) == {1: 10}
     pair.world.upload(pair.new, {1: (10, 12)})
-    assert spans(pair.catalog, 1) == [(0, 10), (10, 12)]
+    assert spans_held(pair.catalog, 1) == [(0, 10), (10, 12)]
 
 
 def test_a_commit_of_a_paused_owner_is_refused_and_the_other_streams_go_on(pair: Pair) -> None:
@@ -67,16 +58,11 @@ def test_a_commit_of_a_paused_owner_is_refused_and_the_other_streams_go_on(pair:
     assert (pair.old.end(1), pair.old.end(2)) == (None, 10)
     pair.world.upload(pair.old, {2: (10, 20), 3: (10, 20)})
     pair.world.upload(pair.new, {1: (10, 12)})
-    assert [spans(pair.catalog, each)[-1] for each in (1, 2, 3)] == [(10, 12), (10, 20), (10, 20)]
+    assert [spans_held(pair.catalog, each)[-1] for each in (1, 2, 3)] == [(10, 12), (10, 20), (10, 20)]
     with pytest.raises(StreamsReleased):  # known by now, and refused without a request
         pair.world.upload(pair.old, {1: (10, 20)})
     with pytest.raises(CommitRefused, match=f"node {NEW}"):
         pair.old.open_streams([1])
-
-
-def test_what_the_owner_had_acknowledged_before_the_release_is_kept(pair: Pair) -> None:
-    pair.world.upload(pair.old, {1: (10, 20)})
-    assert pair.new.take_over({1: OLD}) == {1: 20}
 
 
 def test_streams_that_are_sealed_behind_the_owners_back_are_not_closed_by_it(pair: Pair) -> None:
@@ -97,7 +83,7 @@ def test_a_stream_comes_back_to_an_owner_that_lives(pair: Pair) -> None:
     assert not len(pair.old.node_list.released)
     with pytest.raises(StreamsReleased):
         pair.world.upload(pair.new, {1: (12, 13)})
-    assert spans(pair.catalog, 1) == [(0, 10), (10, 12), (12, 15)]
+    assert spans_held(pair.catalog, 1) == [(0, 10), (10, 12), (12, 15)]
 
 
 def test_an_owner_takes_back_what_a_dead_taker_had_released(pair: Pair) -> None:
@@ -140,23 +126,7 @@ def test_a_release_that_comes_too_late_does_not_bind(pair: Pair) -> None:
     key.change(lambda now: None if now is None else with_released(now, late))
     pair.world.upload(pair.old, {1: (10, 20), 2: (10, 20)})
     assert not len(pair.old.node_list.released)
-    assert spans(pair.catalog, 1) == [(0, 10), (10, 20)]
-
-
-def test_of_two_takers_one_gets_the_stream(pair: Pair) -> None:
-    third = pair.other.open_node(THIRD)
-    pair.released(1)
-    assert third.take_over({1: OLD}) == {1: 10}
-    with pytest.raises(CommitRefused, match=f"node {THIRD}"):
-        pair.new.take_over({1: OLD})
-
-
-def test_streams_of_two_owners_are_taken_at_once_and_what_is_taken_already_stays(pair: Pair) -> None:
-    third = pair.other.open_node(THIRD)
-    third.open_streams([7])
-    pair.world.upload(third, {7: (0, 4)})
-    assert pair.new.take_over({2: OLD}) == {2: 10}
-    assert pair.new.take_over({1: OLD, 2: OLD, 7: THIRD}) == {1: 10, 2: 10, 7: 4}
+    assert spans_held(pair.catalog, 1) == [(0, 10), (10, 20)]
 
 
 @pytest.mark.parametrize(
@@ -200,81 +170,42 @@ def test_objects_that_do_not_hold_the_stream_are_not_opened() -> None:
 WRITES_OF_A_TAKE_OVER = 2
 
 
-def after_death(pair: Pair, go_on: Callable[[Pair], object]) -> list[tuple[int, int]]:
-    go_on(pair)
-    owners = [each for each in (pair.old, pair.new) if each.end(1) is not None]
-    for writer in owners:
-        end = writer.end(1)
-        assert end is not None
-        with suppress(StreamsReleased):
-            pair.world.upload(writer, {1: (end, end + 5)})
-    return spans(pair.catalog, 1)
-
-
 @pytest.mark.parametrize("number", range(WRITES_OF_A_TAKE_OVER + 1))
 @pytest.mark.parametrize("who", ["the taker again", "the owner", "another node", "a new session of the owner"])
 def test_a_taker_dies_before_any_of_its_writes(pair: Pair, number: int, who: str) -> None:
-    store = CrashStore(pair.world.store, number)
-    dying = ObjectCatalog.open(store, settings=SETTINGS, system=pair.world.system)
-    with dying, suppress(Crash):
+    with pair.world.open(CrashStore(pair.world.store, number)) as dying, suppress(Crash):
         move_streams(dying.parts, NEW, pair.new.session_number, {1: OLD})
         assert number == WRITES_OF_A_TAKE_OVER
-
-    def go_on(_: Pair) -> None:
-        if who == "the taker again":
-            with suppress(CommitRefused):  # taken by the session that wrote the move
-                pair.new.take_over({1: OLD})
-        elif who == "another node":
-            third = pair.other.open_node(THIRD)
-            owner = pair.other.refresh().streams[1].ranges[-1].node_id
-            third.take_over({1: owner})
-            pair.world.upload(third, {1: (10, 15)})
-        elif who == "a new session of the owner":
-            pair.old = pair.catalog.open_node(OLD)
-        else:
+    if who == "the taker again":
+        with suppress(CommitRefused):  # taken by the session that wrote the move
+            pair.new.take_over({1: OLD})
+    elif who == "another node":
+        third = pair.other.open_node(THIRD)
+        third.take_over({1: pair.other.refresh().streams[1].ranges[-1].node_id})
+        pair.world.upload(third, {1: (10, 15)})
+    elif who == "a new session of the owner":
+        pair.old = pair.catalog.open_node(OLD)
+    else:
+        with suppress(StreamsReleased):
+            pair.world.upload(pair.old, {1: (10, 15)})
+        with suppress(CommitRefused):
+            pair.old.open_streams([1])
+    for writer in (pair.old, pair.new):
+        end = writer.end(1)
+        if end is not None:
             with suppress(StreamsReleased):
-                pair.world.upload(pair.old, {1: (10, 15)})
-            with suppress(CommitRefused):
-                pair.old.open_streams([1])
-
-    found = after_death(pair, go_on)
+                pair.world.upload(writer, {1: (end, end + 5)})
+    found = spans_held(pair.catalog, 1)
     assert found[0] == (0, 10)
     assert [start for start, _ in found[1:]] == [end for _, end in found[:-1]]
     if who in ("the taker again", "another node") or number < WRITES_OF_A_TAKE_OVER:
         assert found[-1][1] > 10
 
 
-FAULTS = [(Fault.TIMEOUT, number, OPERATIONS) for number in range(10)]
-FAULTS += [
-    (fault, number, WRITES) for fault in (Fault.LOST_REPLY, Fault.CONFLICT, Fault.PRECONDITION) for number in range(3)
-]
-
-
-@pytest.mark.parametrize(("fault", "number", "operations"), FAULTS)
-def test_a_fault_at_any_request_ends_in_a_take_over_or_an_error_that_may_be_repeated(
-    pair: Pair, fault: Fault, number: int, operations: frozenset[str]
-) -> None:
-    faults = FaultStore(pair.world.store, operations=operations)
-    with ObjectCatalog.open(faults, settings=SETTINGS, system=pair.world.system) as catalog:
-        taker = catalog.open_node(THIRD)
-        faults.schedule(*[None] * number, fault)
-        try:
-            assert taker.take_over({1: OLD, 2: OLD}) == {1: 10, 2: 10}
-        except (StoreError, TableError):
-            assert taker.take_over({1: OLD, 2: OLD}) == {1: 10, 2: 10}
-        faults.clear()
-        [object_id] = taker.prepare()
-        ref, ranges = pair.world.put(object_id, [(1, 10, 15), (2, 10, 15)])
-        taker.commit_upload(ref, ranges)
-    with pytest.raises(StreamsReleased):
-        pair.world.upload(pair.old, {1: (10, 15)})
-    assert spans(pair.catalog, 1) == spans(pair.catalog, 2) == [(0, 10), (10, 15)]
-
-
 def test_a_commit_whose_reply_was_lost_counts_although_the_stream_was_taken_over(pair: Pair) -> None:
     """It was in the list before the release: its writer is told so when it asks again, and nothing comes twice."""
     faults = FaultStore(pair.world.store)
-    with ObjectCatalog.open(faults, settings=SETTINGS, system=pair.world.system) as catalog:
+    with pair.world.open(faults) as catalog:
         writer = catalog.open_node(THIRD)
         writer.open_streams([8])
         [object_id] = writer.prepare()
@@ -288,4 +219,4 @@ def test_a_commit_whose_reply_was_lost_counts_although_the_stream_was_taken_over
         with pytest.raises(StreamsReleased):
             pair.world.upload(writer, {8: (5, 6)})
         pair.world.upload(pair.new, {8: (5, 6)})
-    assert spans(pair.catalog, 8) == [(0, 5), (5, 6)]
+    assert spans_held(pair.catalog, 8) == [(0, 5), (5, 6)]

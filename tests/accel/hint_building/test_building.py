@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from accel.catalog import ObjectCatalog
 from accel.errors import StoreUnavailable
 from accel.hint_building import (
-    Depth,
     HintChoice,
     HintPlan,
     HintReport,
@@ -23,11 +22,9 @@ from accel.hint_building import (
 )
 from bloom import StreamFilter
 from loaders.hints import (
-    CoveredObjects,
     EntryColumns,
     SnapshotRoot,
     decode_snapshot_root,
-    finish_snapshot,
     load_pack,
     object_entries,
     read_pack_root,
@@ -35,9 +32,10 @@ from loaders.hints import (
 )
 from loaders.layout import HINTS_PREFIX, HintKind, hint_root_key
 from loaders.store import CountingStore, MemoryStore, ObjectStore
-from loaders.store.decorated import DecoratedStore, StoreCall
+from loaders.store.decorated import StoreCall
 from tests.loaders.hints.builders import rows_of
 from tests.spark_jobs.worlds import NAMESPACE, Spans, fill, live_rows, lose, make_catalog, split_off
+from tests.world import Watched
 
 Answer = TypeVar("Answer")
 
@@ -91,18 +89,6 @@ def check(store: ObjectStore, lost: frozenset[int] = frozenset()) -> None:
     assert filters == {key: StreamFilter.build(ids).to_bytes() for key, ids in held.items() if len(ids)}
 
 
-class Watched(DecoratedStore):
-    """Lets something happen before each call."""
-
-    def __init__(self, inner: ObjectStore, before: Callable[[StoreCall], object]) -> None:
-        super().__init__(inner)
-        self._before = before
-
-    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
-        self._before(call)
-        return send()
-
-
 def test_both_hints_are_built_in_one_pass(store: CountingStore) -> None:
     keys: list[str] = []
     report = build(Watched(store, lambda call: keys.append(call.key)))
@@ -137,42 +123,6 @@ def test_requests_are_those_of_what_is_new(store: CountingStore) -> None:
         store.reset()
         build_hints(catalog, plan)
     assert store.reset().gets == 1 + 1 + 2 * 3, "the object, the older file; roots, at three times"
-
-
-def test_what_is_current_is_left_alone(store: CountingStore) -> None:
-    build(store)
-    before = root_of(store).generation
-    report = build(store)
-    assert root_of(store).generation == before
-    assert report.row()["opened_objects"] == 0
-    with ObjectCatalog.open(store) as catalog:
-        plan = plan_hints(catalog, HintChoice())
-    assert [node.is_current for node in plan.nodes] == [True]
-
-
-@pytest.mark.parametrize(("choice", "other"), [(FILTERS, HintKind.SNAPSHOTS), (SNAPSHOT, HintKind.PACKS)])
-def test_one_kind_alone_leaves_the_other(store: CountingStore, choice: HintChoice, other: HintKind) -> None:
-    report = build(store, choice)
-    assert report.row()["opened_objects"] == 6
-    assert list(store.list(f"{HINTS_PREFIX}{other}/")) == []
-    assert build(store).row()["opened_objects"] == 6
-    check(store)
-
-
-def test_what_is_listed_no_more_goes(store: CountingStore) -> None:
-    build(store)
-    split_off(store, NODE, 100)
-    report = build(store)
-    check(store)
-    assert report.row()["dropped_filters"] == 1
-    assert report.row()["opened_objects"] == 1
-
-
-def test_everything_is_opened_when_nothing_is_to_be_believed(store: CountingStore) -> None:
-    build(store)
-    report = build(store, HintChoice(depth=Depth.ALL))
-    check(store)
-    assert report.row()["opened_objects"] == 6
 
 
 def test_an_object_that_is_lost_is_told_and_costs_only_itself(store: CountingStore) -> None:
@@ -214,15 +164,6 @@ def test_a_damaged_snapshot_is_built_anew_and_told(store: CountingStore, harm: C
     assert node.snapshot.problem
     assert not report.is_partial
     assert report.row()["opened_objects"] == 7
-
-
-def test_a_snapshot_of_other_sizes_is_not_taken_over(store: CountingStore) -> None:
-    build(store)
-    root = root_of(store)
-    wrong = CoveredObjects(root.covered.object_ids, root.covered.sizes + 1)
-    finish_snapshot(store, namespace=NAMESPACE, node_id=NODE, generation=root.generation + 1, files=[], covered=wrong)
-    assert build(store).row()["opened_objects"] == 6
-    check(store)
 
 
 @settings(max_examples=15)

@@ -96,14 +96,6 @@ def test_a_cold_reader_of_the_image_takes_two_requests_for_the_snapshot_and_open
         assert store.snapshot().total.requests == 2
 
 
-def test_a_second_run_opens_what_the_newer_image_adds() -> None:
-    store, image = line(20, newer=1)
-    build(store, image)
-    assert build(store, image).row()["opened_objects"] == 0
-    row = build(store, sized(line_image(list(range(21))), store)).row()
-    assert (row["opened_objects"], row["added_filters"], row["covered_objects"]) == (1, 1, 21)
-
-
 def test_no_table_is_read_or_written() -> None:
     store, image = line(3)
     build(store, image)
@@ -119,9 +111,3 @@ def test_an_image_without_sizes_is_refused_before_anything_is_opened() -> None:
     with pytest.raises(MaintenanceRefused, match=f"node {NODE}: expected the size of each object"):
         build(store, line_image([0, 1, 2]))
     assert store.snapshot().total.requests == 0
-
-
-def test_a_node_that_the_image_does_not_have_is_refused() -> None:
-    store, image = line(3)
-    with ForeignCatalog(store, image) as foreign, pytest.raises(ValueError, match=f"nodes of this catalog .{NODE}."):
-        plan_hints(foreign, HintChoice(), nodes=frozenset({NODE + 1}))
