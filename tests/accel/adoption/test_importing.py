@@ -147,6 +147,14 @@ def test_sessions_go_on_where_the_objects_stop_and_open_none_of_them(world: Worl
         assert verify(catalog).problems == []
 
 
+@pytest.mark.parametrize(
+    "nodes", [NODES, NODES.get, lambda object_id: NODES[object_id]], ids=["mapping", "method", "function"]
+)
+def test_nodes_come_from_mappings_and_functions(world: World, nodes: Nodes) -> None:
+    imported(world, nodes)
+    assert facts(world) == facts_of_uncrashed()
+
+
 def test_objects_without_a_node_are_refused_with_their_ids(world: World) -> None:
     with world.open() as catalog, pytest.raises(MaintenanceRefused, match=r"a node for each .* found none for 9, 11"):
         planned(catalog, {3: 4, 5: 4})

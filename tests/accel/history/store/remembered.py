@@ -225,6 +225,8 @@ class Remembered:
         """False if the stream must refuse it."""
         if not naive.is_valid(self.records, cut) or not self.is_after(cut, self.cut):
             return False
+        if any(offset > self.size(segment_id) for segment_id, offset in cut.items()):
+            return False
         self.deleted |= self.between(self.cut, cut) - set(cut)
         self.size_till += self.size_between(self.cut, cut)
         self.cut = dict(cut)
