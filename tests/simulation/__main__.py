@@ -17,7 +17,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from itertools import islice
 from multiprocessing import get_context
@@ -78,18 +78,21 @@ def planted(arguments: argparse.Namespace) -> int:
     return 0 if found else 1
 
 
-def worlds(arguments: argparse.Namespace) -> Iterator[Ran | str]:
-    """World after world, on so many processes, until the caller has seen enough."""
+def worlds(arguments: argparse.Namespace, is_enough: Callable[[], bool]) -> Iterator[Ran | str]:
+    """World after world, on so many processes, until it is enough; worlds that have begun by then are finished."""
     plan, seeds = plan_of(arguments), iter(range(arguments.first, arguments.first + arguments.seeds))
     if arguments.processes == 1:
-        yield from (one(seed, arguments.steps, plan, is_whole=arguments.whole) for seed in seeds)
+        for seed in seeds:
+            yield one(seed, arguments.steps, plan, is_whole=arguments.whole)
+            if is_enough():
+                return
         return
     context = get_context("spawn")
     with ProcessPoolExecutor(arguments.processes, mp_context=context, max_tasks_per_child=WORLDS_A_PROCESS) as pool:
         pending: set[Future[Ran | str]] = set()
         try:
             while True:
-                for seed in islice(seeds, arguments.processes - len(pending)):
+                for seed in islice(seeds, 0 if is_enough() else arguments.processes - len(pending)):
                     pending.add(pool.submit(one, seed, arguments.steps, plan, is_whole=arguments.whole))
                 if not pending:
                     return
@@ -103,7 +106,11 @@ def soak(arguments: argparse.Namespace) -> int:
     """World after world, and what they were about."""
     figures = Figures()
     started = time.monotonic()  # noqa: TID251 - how long it runs is a matter of the real clock
-    for ran in worlds(arguments):
+
+    def is_enough() -> bool:
+        return bool(figures.seconds >= arguments.seconds or figures.steps >= arguments.total_steps)
+
+    for ran in worlds(arguments, is_enough):
         if isinstance(ran, str):
             sys.stdout.write(f"{ran}\n")
             sys.stdout.flush()
@@ -113,8 +120,6 @@ def soak(arguments: argparse.Namespace) -> int:
         figures.seconds = time.monotonic() - started  # noqa: TID251 - likewise
         if figures.worlds % 20 == 0:
             sys.stderr.write(f"{figures.worlds} worlds, {figures.steps} steps\n")
-        if figures.seconds >= arguments.seconds or figures.steps >= arguments.total_steps:
-            break
     sys.stdout.write(figures.text())
     if arguments.report:
         write_report(figures)
