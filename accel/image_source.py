@@ -70,7 +70,7 @@ class ImageSource(Protocol):
 class PollingSource(ImageSource, Protocol):
     """A source whose `current` sometimes fetches: lookups call it in another thread, and continue meanwhile."""
 
-    def at_hand(self) -> MetadataImage | None:
+    def cached(self) -> MetadataImage | None:
         """The newest image that may be used for answers, without fetching; None if there is none. Never blocks."""
         ...
 
@@ -228,7 +228,7 @@ class PolledImages:
         """Memory beside the images, and its limit."""
         return self._memory()
 
-    def at_hand(self) -> MetadataImage | None:
+    def cached(self) -> MetadataImage | None:
         """The image that was fetched last; None if it may not be used for answers. Never blocks."""
         return None if self._went_back is not None or self._is_too_old() else self._image
 
@@ -272,7 +272,7 @@ class PolledImages:
             image = self._refresh()
             return image if is_newer(image.version, version) else None
         left_seconds, has_asked = timeout_seconds, False
-        while not is_newer(self._image.version, version) or self.at_hand() is None:
+        while not is_newer(self._image.version, version) or self.cached() is None:
             left_seconds -= self._pause(min(left_seconds, self._due_in_seconds()))
             if left_seconds <= 0 and has_asked and not self.is_due():
                 return None

@@ -67,7 +67,7 @@ from accel.lookup.hints import HintLoader, HintStore
 from accel.lookup.index_cache import SharedIndexCache
 from accel.lookup.known_ranges import Flags
 from accel.lookup.search import search
-from accel.lookup.steps import HintReply, ReadEntries, ReadFilters, ReadRoot, Reply, Sent
+from accel.lookup.search_requests import HintReply, ReadEntries, ReadFilters, ReadRoot, Reply, Sent
 from accel.settings import Settings
 from benchmarks.harness import Comparison, Timings, interleave
 from bloom import StreamFilter

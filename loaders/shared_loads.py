@@ -524,7 +524,7 @@ class SharedChunks:
             begun = self._start(key, self._numbers(start, end), counted, partial(self._load, raised=AccelError))
         return self._range(key, start, end, counted, begun)
 
-    def at_hand(self, key: str, start: int, end: int) -> bytes | memoryview | None:
+    def cached(self, key: str, start: int, end: int) -> bytes | memoryview | None:
         """As `get_range` if all pages are kept; None if a request is needed. Does not block."""
         numbers = self._numbers(start, end)
         pages = [page for number in numbers if (page := self._pages.peek((key, number))) is not None]

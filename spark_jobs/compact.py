@@ -83,7 +83,7 @@ def plan_on_spark(
         if progress is not None:
             progress(len(nodes) + len(failed), len(found.nodes))
     ordered = tuple(sorted(failed, key=lambda node: node.node_id))
-    return assemble_plan(now_ms, settings, tuple(nodes), found.spared, ordered)
+    return assemble_plan(now_ms, settings, tuple(nodes), found.left_alone, ordered)
 
 
 def compact_on_spark(

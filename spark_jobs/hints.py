@@ -18,7 +18,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from accel.catalog.foreign import ForeignCatalog
+from accel.catalog.from_image import ImageCatalog
 from accel.hint_building import (
     HintChoice,
     HintPlan,
@@ -126,12 +126,12 @@ def build_hints_on_spark(
 
 
 def _plan_node(store: StoreSpec, namespace: str, choice: HintChoice, node: ListedNode) -> NodePlan:
-    with ForeignCatalog(store.open(), namespace=namespace) as catalog:
+    with ImageCatalog(store.open(), namespace=namespace) as catalog:
         return plan_node_hints(catalog.parts, node, choice)
 
 
 def _build_node(store: StoreSpec, namespace: str, plan: NodePlan) -> NodeReport:
-    with ForeignCatalog(store.open(), namespace=namespace) as catalog:
+    with ImageCatalog(store.open(), namespace=namespace) as catalog:
         return build_node_hints(catalog.parts, plan)
 
 

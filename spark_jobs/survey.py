@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.parts import CatalogParts, open_each
-from accel.catalog.survey import (
+from accel.catalog.whole_catalog import (
     BulkScan,
     Progress,
     ScannedObject,
@@ -63,7 +63,7 @@ class _Scanned:
 
 
 class SparkBulkScan(BulkScan):
-    """See `accel.catalog.survey.BulkScan`.
+    """See `accel.catalog.whole_catalog.BulkScan`.
 
     Args:
         spark: the session; a classic one, not Spark Connect.

@@ -45,9 +45,9 @@ from msgspec import Meta, Struct
 from accel.catalog.bad_objects import BadObject
 from accel.catalog.compact import refuse_lossy_compaction
 from accel.catalog.dead_objects import FirstKept
-from accel.catalog.foreign import ForeignAccess, ForeignCatalog, live_rows_of
+from accel.catalog.from_image import ImageAccess, ImageCatalog, live_rows_of
 from accel.catalog.records import STREAM, Rows, stream_object_rows
-from accel.compaction.plan import CompactionPlan, FailedNode, Group, NodePlan, SparedNode, assemble_plan
+from accel.compaction.plan import CompactionPlan, FailedNode, Group, NodeLeftAlone, NodePlan, assemble_plan
 from accel.compaction.planning import HOUR_MS, NodeSurvey, plan_node
 from accel.compaction.running import GroupFailure, GroupOutcome, merge_group
 from accel.compaction.settings import CompactionSettings
@@ -257,17 +257,17 @@ def plan_for_controller(
     Raises:
         MaintenanceRefused: the plan would make too many objects of one stream, or sizes are not known.
     """
-    left_alone = np.array(sorted(set_aside), dtype=np.int64)
+    bad = np.array(sorted(set_aside), dtype=np.int64)
     nodes: list[NodePlan] = []
     failed: list[FailedNode] = []
-    with ForeignCatalog(store, image, system=system) as foreign:
-        surveys, spared = _surveys(image, settings, int(system.clock() * 1000), data_times_ms or {})
+    with ImageCatalog(store, image, system=system) as foreign:
+        surveys, left_alone = _surveys(image, settings, int(system.clock() * 1000), data_times_ms or {})
         for survey in surveys:
             try:
-                nodes.append(plan_node(foreign.parts, replace(survey, set_aside=left_alone), settings))
+                nodes.append(plan_node(foreign.parts, replace(survey, set_aside=bad), settings))
             except AccelError as error:
                 failed.append(FailedNode.of(survey.node_id, len(survey.live), error))
-    return assemble_plan(int(system.clock() * 1000), settings, tuple(nodes), tuple(spared), tuple(failed))
+    return assemble_plan(int(system.clock() * 1000), settings, tuple(nodes), tuple(left_alone), tuple(failed))
 
 
 def compact_for_controller(
@@ -292,7 +292,7 @@ def compact_for_controller(
 
     A group that fails is in the report, and does not affect the others.
     """
-    with ForeignCatalog(store, image, system=system) as foreign:
+    with ImageCatalog(store, image, system=system) as foreign:
         run = _Run(foreign.parts, image, plan.settings, take_ids, commit, data_times_ms or {})
         results = [run.retire(group) for node in plan.nodes for group in _dead_runs(image, node)]
         bad = [each for node in plan.nodes for each in node.bad]
@@ -311,7 +311,7 @@ class _Run:
 
     def __init__(
         self,
-        access: ForeignAccess,
+        access: ImageAccess,
         image: MetadataImage,
         settings: CompactionSettings,
         take_ids: TakeIds,
@@ -405,7 +405,7 @@ def _dead_runs(image: MetadataImage, node: NodePlan) -> Iterator[Group]:
 
 def _surveys(
     image: MetadataImage, settings: CompactionSettings, now_ms: int, data_times_ms: Mapping[int, int]
-) -> tuple[list[NodeSurvey], list[SparedNode]]:
+) -> tuple[list[NodeSurvey], list[NodeLeftAlone]]:
     trimmed = _first_kept(image)
     ids, starts = trimmed["stream_id"].copy(), trimmed["start_offset"].copy()
     first_kept = FirstKept(ids, starts, np.zeros(len(ids), dtype=np.bool_))
@@ -413,7 +413,7 @@ def _surveys(
     recent = {object_id for object_id, time_ms in data_times_ms.items() if time_ms > now_ms - HOUR_MS}
     coming = {node_id: len(recent & node.position_of.keys()) for node_id, node in image.nodes.items()}
     targets = settings.targets(counts, coming)
-    surveys, spared = [], []
+    surveys, left_alone = [], []
     for node_id, objects in counts.items():
         node, is_chosen = image.nodes[node_id], settings.nodes is None or node_id in settings.nodes
         may_shrink = bool(len(ids)) and objects > 0 and is_chosen and UNKNOWN not in node.sizes_bytes
@@ -421,8 +421,8 @@ def _surveys(
             live, may_be_trimmed = live_rows_of(node, data_times_ms), np.full(objects, len(ids) > 0)
             surveys.append(NodeSurvey(node_id, live, targets.get(node_id, objects), now_ms, first_kept, may_be_trimmed))
         else:
-            spared.append(SparedNode(node_id, objects, settings.reason_to_spare(node_id, objects)))
-    return surveys, spared
+            left_alone.append(NodeLeftAlone(node_id, objects, settings.reason_to_leave(node_id, objects)))
+    return surveys, left_alone
 
 
 def _first_kept(image: MetadataImage) -> Rows:

@@ -37,7 +37,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from accel.catalog.facts import sketches_of
 from accel.catalog.records import (
     INT64_MAX,
     LIVE,
@@ -56,6 +55,7 @@ from accel.catalog.records import (
     make_rows,
     no_rows,
 )
+from accel.catalog.sketches_and_ends import sketches_of
 from accel.catalog.stream_shards import shards_of
 from accel.errors import MaintenanceRefused
 from loaders.object_ref import UNKNOWN
@@ -305,11 +305,11 @@ def _lists(found: FoundObjects, order: ListOrder) -> Iterator[tuple[int, NodeLis
     left_out = _with_nodes(found.left_out, found.objects["node_id"])
     for node_id in np.union1d(ordered["node_id"], left_out["node_id"]).tolist():
         mine = ordered[ordered["node_id"] == node_id]
-        spared = np.sort(left_out["object_id"][left_out["node_id"] == node_id])
-        if len(spared) > LEFT_OUT_MAX:
+        prepared_ids = np.sort(left_out["object_id"][left_out["node_id"] == node_id])
+        if len(prepared_ids) > LEFT_OUT_MAX:
             most = f"at most {LEFT_OUT_MAX} objects left out"
-            raise MaintenanceRefused(f"list of node {node_id}: expected {most}, found {len(spared)}")
-        prepared = make_rows(PREPARED, object_id=spared, deadline_ms=np.full(len(spared), NEVER_MS))
+            raise MaintenanceRefused(f"list of node {node_id}: expected {most}, found {len(prepared_ids)}")
+        prepared = make_rows(PREPARED, object_id=prepared_ids, deadline_ms=np.full(len(prepared_ids), NEVER_MS))
         live = _live(mine)
         sketches = sketches_of(live, found.sketches)
         yield node_id, NodeList(node_id, next_order_id=len(mine), live=live, prepared=prepared, sketches=sketches)

@@ -53,7 +53,6 @@ from accel.adoption.import_plan import (
 )
 from accel.catalog.argument_checks import NODE_ID_MAX
 from accel.catalog.catalog import ObjectCatalog
-from accel.catalog.facts import sketch_rows
 from accel.catalog.keys import (
     DIRECTORY_KEY,
     IMPORT_PROGRESS,
@@ -78,7 +77,8 @@ from accel.catalog.records import (
     no_rows,
     some,
 )
-from accel.catalog.survey import Progress, StoredObjects, list_node_ids, list_objects
+from accel.catalog.sketches_and_ends import sketch_rows
+from accel.catalog.whole_catalog import Progress, StoredObjects, list_node_ids, list_objects
 from accel.errors import AccelError, CatalogDamaged, FormatError, KeyMissing, MaintenanceRefused
 from bloom import StreamSketch
 from loaders.layout import ObjectLayout

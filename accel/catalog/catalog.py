@@ -203,7 +203,8 @@ class ObjectCatalog(Closing):
         A poll is `follow`: two listings and a conditional GET for each changed key, or a refresh. An image that no
         refresh could confirm for `max_image_age_seconds` is not served any more: `ImageTooOld`.
 
-        The source also reads checkpoints from time to time, so that lookups know the ends of streams: see `facts`.
+        The source also reads checkpoints from time to time, so that lookups know the ends of streams:
+        see `sketches_and_ends`.
 
         Args:
             poll_seconds: from one poll to the next.
@@ -226,8 +227,8 @@ class ObjectCatalog(Closing):
         """Read the changes that listings show, and return the image with the time of the last refresh.
 
         For a process that follows the catalog: two listings, and a conditional GET for each changed key; once in 64
-        commits of a node one more, for its checkpoint (see `facts`). Half of `max_image_age_seconds` after the last
-        refresh, and where listings fail, the call is a refresh.
+        commits of a node one more, for its checkpoint (see `sketches_and_ends`). Half of `max_image_age_seconds` after
+        the last refresh, and where listings fail, the call is a refresh.
 
         Raises:
             AccelError: as `refresh`.

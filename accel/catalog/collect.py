@@ -13,9 +13,9 @@ out. Carrying a plan out begins with retiring dead objects (`dead_objects`), whi
 reader needs them, and with the marks and removals of the table, in one conditional write a list or shard. Then, for
 each batch of at most 1,000 objects:
 
-    1. the whole catalog is read again, and its keys are compared (`survey`): where they contradict one another, the
-       collection ends; objects that are live, prepared, or retired but not delete pending are spared, and those of a
-       node whose list is in doubt
+    1. the whole catalog is read again, and its keys are compared (`whole_catalog`): where they contradict one another,
+       the collection ends; objects that are live, prepared, or retired but not delete pending are left alone, and those
+       of a node whose list is in doubt
     2. each object that the listing showed is proven to be this catalog's own (`proof`): retired objects by their mark,
        or by the size and checksum of their rows; the others by their mark alone
     3. a journal of the proven objects is written (`write_journal`)
@@ -70,7 +70,7 @@ from accel.catalog.records import (
     with_delete_pending,
     without_collected,
 )
-from accel.catalog.survey import BulkScan, Ids, Progress, StoredObjects, Survey, read_trusted, unreadable
+from accel.catalog.whole_catalog import BulkScan, Ids, Progress, StoredObjects, Survey, read_trusted, unreadable
 from accel.errors import AccelError, MaintenanceRefused, MaintenanceStopped
 from accel.system import StopRequested
 from loaders.errors import StoreError, StoreFull
@@ -171,7 +171,7 @@ class CollectionReport:
 
     Args:
         deleted: the objects that were deleted.
-        spared: planned objects that were not touched: needed again, or gone already.
+        left_alone: planned objects that were not touched: needed again, or gone already.
         failed: objects that were not deleted, with the store's error; the next collection tries again.
         unproven: objects that may be another system's, with what was found: they are never deleted.
         journals: the keys of the journals of deleted objects.
@@ -180,7 +180,7 @@ class CollectionReport:
     """
 
     deleted: tuple[Collectable, ...]
-    spared: tuple[Collectable, ...]
+    left_alone: tuple[Collectable, ...]
     failed: tuple[tuple[Collectable, str], ...]
     unproven: tuple[tuple[Collectable, str], ...]
     journals: tuple[str, ...]
@@ -228,7 +228,7 @@ def plan_collection(
     now_ms = parts.now_ms()
     retired_before_ms = now_ms - int(parts.format.retired_seconds * MILLISECONDS)
     try:
-        stored = (scan or BulkScan()).list_objects(parts, progress)  # before the catalog: see `survey`
+        stored = (scan or BulkScan()).list_objects(parts, progress)  # before the catalog: see `whole_catalog`
     except AccelError as error:
         raise unreadable(error) from error
     survey = read_trusted(parts, allow_empty_nodes)
@@ -253,7 +253,7 @@ def plan_collection(
 
 
 def collect(catalog: ObjectCatalog, plan: CollectionPlan, *, progress: Progress | None = None) -> CollectionReport:
-    """Carry a plan out; objects that are needed again since the plan was made are spared. Repeating it is safe.
+    """Carry a plan out; objects that are needed again since the plan was made are left alone. Repeating it is safe.
 
     Args:
         catalog: the catalog of the plan.
@@ -404,7 +404,7 @@ class _Round:
         self._parts = parts
         self._plan = plan
         self._deleted: list[Collectable] = []
-        self._spared: list[Collectable] = []
+        self._left_alone: list[Collectable] = []
         self._failed: list[tuple[Collectable, str]] = []
         self._unproven: list[tuple[Collectable, str]] = []
         self._journals: list[str] = []
@@ -413,11 +413,11 @@ class _Round:
     @property
     def done(self) -> int:
         """The number of objects that were processed so far."""
-        return len(self._deleted) + len(self._spared) + len(self._failed) + len(self._unproven)
+        return len(self._deleted) + len(self._left_alone) + len(self._failed) + len(self._unproven)
 
     def report(self) -> CollectionReport:
         """The results so far. Batches are processed in the plan's order, so the rest was not reached."""
-        outcomes = tuple(self._deleted), tuple(self._spared), tuple(self._failed), tuple(self._unproven)
+        outcomes = tuple(self._deleted), tuple(self._left_alone), tuple(self._failed), tuple(self._unproven)
         return CollectionReport(
             *outcomes, tuple(self._journals), not_reached=self._plan.objects[self.done :], retired=tuple(self._retired)
         )
@@ -460,7 +460,7 @@ class _Round:
         ]
         verdicts = dict(zip(listed, prove_all(self._parts, wanted), strict=True))
         absent = [each for each in going if not each.is_listed or verdicts[each].standing is Standing.MISSING]
-        self._spared += [*(each for each in batch if each not in going), *absent]
+        self._left_alone += [*(each for each in batch if each not in going), *absent]
         for collectable, verdict in verdicts.items():
             if verdict.standing is Standing.UNPROVEN:
                 self._unproven.append((collectable, verdict.reason))
@@ -505,7 +505,7 @@ def _tally(stored: StoredObjects) -> ObjectTotals:
 def _retired(parts: CatalogParts, survey: Survey, stored: StoredObjects, before_ms: int) -> Iterator[Collectable]:
     live = survey.live_ids()
     for table, number, sequence, rows in _retired_places(survey):
-        chosen = (rows["doomed"] != 0) | (rows["retired_at_ms"] < before_ms)
+        chosen = (rows["delete_pending"] != 0) | (rows["retired_at_ms"] < before_ms)
         for row in rows[chosen & ~np.isin(rows["object_id"], live)]:
             object_id, since_ms = int(row["object_id"]), int(row["retired_at_ms"])
             where = _stored_at(parts, stored, object_id)
@@ -571,7 +571,7 @@ def _exclude_from_commits(parts: CatalogParts, survey: Survey, plan: CollectionP
 def _still_collectable(survey: Survey, batch: Sequence[Collectable]) -> dict[Collectable, None]:
     ids = np.array([collectable.object_id for collectable in batch], dtype=np.int64)
     is_kept = np.isin(ids, survey.kept_ids())
-    pending = joined_ids(rows["object_id"][rows["doomed"] != 0] for _, _, _, rows in _retired_places(survey))
+    pending = joined_ids(rows["object_id"][rows["delete_pending"] != 0] for _, _, _, rows in _retired_places(survey))
     is_pending = np.isin(ids, pending)
     wants_pending = np.array([collectable.reason is Reason.RETIRED for collectable in batch], dtype=np.bool_)
     is_trusted = np.array([_is_trusted(survey, collectable) for collectable in batch], dtype=np.bool_)

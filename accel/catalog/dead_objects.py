@@ -30,12 +30,12 @@ from numpy.typing import NDArray
 
 from accel.catalog.bad_objects import Cause
 from accel.catalog.compact import erase_old_versions, keep_version
-from accel.catalog.facts import NodeFacts
 from accel.catalog.keys import require
 from accel.catalog.node_list import with_compaction
 from accel.catalog.parts import CatalogParts, open_each
 from accel.catalog.records import STREAM_OBJECT, NodeList, Rows, StreamShard, no_rows, refs_of
 from accel.catalog.shard_writes import read_list
+from accel.catalog.sketches_and_ends import NodeFacts
 from accel.errors import AccelError
 from loaders.format import FOOTER_SIZE_BYTES, ROW_SIZE_BYTES, BlockIndex
 from loaders.format.index import ROW_DTYPE
@@ -206,7 +206,7 @@ class Space:
     @classmethod
     def of(cls, listed: Rows, dead_bytes: int, retired: Rows) -> Space:
         """Of rows with sizes, and retired rows."""
-        is_pending = retired["doomed"] != 0
+        is_pending = retired["delete_pending"] != 0
         sizes_bytes = retired["size_bytes"]
         left = int(sizes_bytes[~is_pending].sum()), int(sizes_bytes[is_pending].sum())
         return cls(int(listed["size_bytes"].sum()), dead_bytes, *left)

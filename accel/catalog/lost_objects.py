@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 
 from accel.catalog.bad_objects import Cause
 from accel.catalog.dead_objects import DeadObjects, FirstKept
-from accel.catalog.facts import sketch_of
 from accel.catalog.parts import CatalogParts, open_each
 from accel.catalog.records import (
     OPEN,
@@ -36,6 +35,7 @@ from accel.catalog.records import (
     make_rows,
     refs_of,
 )
+from accel.catalog.sketches_and_ends import sketch_of
 from loaders.object_index import OpenedObject
 from range_index import ObjectRanges
 

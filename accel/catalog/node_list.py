@@ -59,7 +59,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from accel.catalog.facts import sketch_columns, sketch_rows, sketches_of
 from accel.catalog.problems import Mismatches, Problem, ProblemKind
 from accel.catalog.records import (
     CHECKSUM_MAX,
@@ -89,6 +88,7 @@ from accel.catalog.records import (
     some,
     starts_of,
 )
+from accel.catalog.sketches_and_ends import sketch_columns, sketch_rows, sketches_of
 from accel.errors import CommitRefused, SessionFenced, StreamsReleased
 from loaders.object_ref import UNKNOWN
 
@@ -343,7 +343,7 @@ def retired_rows(rows: Rows, now_ms: int, commit: int) -> Rows:
         now_ms: the time of the removal, milliseconds since 1970.
         commit: the number of the commit; `NO_COMMIT` for an undo.
     """
-    return retype_rows(rows, RETIRED, {"retired_at_ms": now_ms, "retired_by": commit, "doomed": 0})
+    return retype_rows(rows, RETIRED, {"retired_at_ms": now_ms, "retired_by": commit, "delete_pending": 0})
 
 
 def _with_commit(
@@ -646,7 +646,7 @@ def _commits_to_undo(now: NodeList, earlier: NodeList, where: str) -> set[int]:
 
 def _revivable(now: NodeList, commits: NDArray[np.int64], where: str) -> Rows:
     sources = now.retired[np.isin(now.retired["retired_by"], commits)]
-    pending = sources["object_id"][sources["doomed"] != 0]
+    pending = sources["object_id"][sources["delete_pending"] != 0]
     if len(pending):
         raise CommitRefused(
             f"{where}: expected objects that are not delete pending, found {some(pending)} being deleted"
@@ -682,7 +682,7 @@ def undoable_commits(now: NodeList) -> NDArray[np.int64]:
 
     A commit that is not undoable any more never becomes undoable again.
     """
-    commits = now.retired["retired_by"][now.retired["doomed"] == 0]
+    commits = now.retired["retired_by"][now.retired["delete_pending"] == 0]
     numbers: NDArray[np.int64] = np.unique(commits[commits != NO_COMMIT])
     return numbers
 

@@ -30,9 +30,9 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
-from accel.catalog.facts import KnownEnds
 from accel.catalog.keys import NODE_LISTS, TABLES, CatalogKeys, parse_node_key, require
 from accel.catalog.records import NodeDirectory, StreamShard, highest_id
+from accel.catalog.sketches_and_ends import KnownEnds
 from accel.errors import AccelError, CatalogDamaged, CatalogMissing, CommitRefused
 from accel.settings import CatalogSettings
 from accel.system import Components, measured, of_store

@@ -1,6 +1,6 @@
 """The problems of a catalog: each has a kind, a place, and what was expected and found there.
 
-Rules of lists and shards, comparisons of keys (`survey`) and whole verifications return problems as values.
+Rules of lists and shards, comparisons of keys (`whole_catalog`) and whole verifications return problems as values.
 """
 
 from __future__ import annotations

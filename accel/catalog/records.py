@@ -19,9 +19,9 @@ Rows are structured arrays of 64-bit integers, with one type for each kind of ro
 
 Every commit to a node's list has a number: the value of the list's counter before the commit, which adds one. The order
 id of an uploaded object is the number of its commit. `added_by` and `retired_by` are the commits that listed and that
-retired a row, so that an undo removes a bad commit with all commits built on it, and nothing else. The stored column
-`doomed` is 1 where a retired row is delete pending: no undo restores it. The rules that hold both for rows in a node's
-list and for rows in a stream shard are here, too: which new stream objects are refused, and how a retired row leaves.
+retired a row, so that an undo removes a bad commit with all commits built on it, and nothing else. No undo restores a
+retired row whose `delete_pending` is 1. The rules that hold both for rows in a node's list and for rows in a stream
+shard are here, too: which new stream objects are refused, and how a retired row leaves.
 
 A record takes ownership of its rows and makes them read-only; a change of a list or a shard makes a new record
 (`node_list`, `stream_shards`). Making a record checks the types and the order of its rows in O(n), because all searches
@@ -104,11 +104,11 @@ _STREAM_OBJECT = (
 
 LIVE: Final = _dtype(*_LIVE)
 PREPARED: Final = _dtype("object_id", "deadline_ms")
-RETIRED: Final = _dtype(*_LIVE, "retired_at_ms", "retired_by", "doomed")
+RETIRED: Final = _dtype(*_LIVE, "retired_at_ms", "retired_by", "delete_pending")
 STREAM: Final = _dtype("stream_id", "start_offset")
 OWNED_RANGE: Final = _dtype("stream_id", "range_index", "epoch", "start", "end", "node_id")
 STREAM_OBJECT: Final = _dtype(*_STREAM_OBJECT)
-RETIRED_STREAM_OBJECT: Final = _dtype(*_STREAM_OBJECT, "retired_at_ms", "doomed")
+RETIRED_STREAM_OBJECT: Final = _dtype(*_STREAM_OBJECT, "retired_at_ms", "delete_pending")
 STREAM_END: Final = _dtype("stream_id", "end")
 SKETCH: Final = _dtype("object_id", "form", "low", "rest")
 SET_ASIDE: Final = _dtype("object_id", "cause", "runs", "since_ms", "tag")
@@ -446,7 +446,7 @@ class NodeList:
         next_order_id: the number of the next commit; above every order id in the list.
         live: LIVE rows, ascending by order id; the spans [order_id, last_order_id] do not overlap.
         prepared: PREPARED rows, ascending by object id.
-        retired: RETIRED rows; rows with `doomed` set are delete pending and never restored.
+        retired: RETIRED rows; rows with `delete_pending` set are delete pending and never restored.
         stream_objects: STREAM_OBJECT rows that were committed here and have not been moved to their shards yet.
         withdrawn_commits: undone commits whose stream objects are not withdrawn from the shards yet.
         sketches: SKETCH rows of live objects, ascending by object id; an object without a sketch may hold any stream. A
@@ -656,19 +656,19 @@ def with_delete_pending(now: Record, retired_before_ms: int) -> tuple[Record | N
 
     Args:
         now: the list or the shard.
-        retired_before_ms: rows retired exactly at this time are spared. The format record's `retired_seconds` ago.
+        retired_before_ms: rows retired exactly at this time are left alone. The format record's `retired_seconds` ago.
 
     Returns:
         The marked record (None: all rows that are old enough are marked already), and the ids of all objects that are
         delete pending, including those of earlier rounds.
     """
-    is_pending = now.retired["doomed"] != 0
+    is_pending = now.retired["delete_pending"] != 0
     fresh = ~is_pending & (now.retired["retired_at_ms"] < retired_before_ms)
     ids: NDArray[np.int64] = now.retired["object_id"][is_pending | fresh]
     if not fresh.any():
         return None, ids
     marked = now.retired.copy()
-    marked["doomed"][fresh] = 1
+    marked["delete_pending"][fresh] = 1
     return replace(now, retired=marked), ids
 
 
@@ -683,11 +683,11 @@ def without_collected(now: Record, object_ids: Iterable[int] | NDArray[np.int64]
     live = now.live if isinstance(now, NodeList) else now.stream_objects
     ids = np.fromiter(object_ids, dtype=np.int64)
     gone = np.isin(now.retired["object_id"], ids)
-    spared = now.retired["object_id"][gone & (now.retired["doomed"] == 0)]
-    spared = np.concatenate((spared, ids[np.isin(ids, live["object_id"])]))
-    if len(spared):
+    others = now.retired["object_id"][gone & (now.retired["delete_pending"] == 0)]
+    others = np.concatenate((others, ids[np.isin(ids, live["object_id"])]))
+    if len(others):
         expected = "deleted objects to be delete pending before"
-        raise CommitRefused(f"{now.where}: expected {expected}, found {some(spared)} that are not")
+        raise CommitRefused(f"{now.where}: expected {expected}, found {some(others)} that are not")
     return replace(now, retired=now.retired[~gone]) if gone.any() else None
 
 

@@ -67,7 +67,6 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from accel.catalog.facts import KnownEnds, NodeFacts
 from accel.catalog.keys import NODE_LISTS, NODES, STREAM_SHARDS, CatalogKeys, must_read
 from accel.catalog.node_list import is_led_back
 from accel.catalog.records import (
@@ -82,6 +81,7 @@ from accel.catalog.records import (
     highest_of_each,
     no_rows,
 )
+from accel.catalog.sketches_and_ends import KnownEnds, NodeFacts
 from accel.catalog.stream_shards import shard_of, shards_of
 from accel.errors import CatalogDamaged, CatalogWentBack, ImageRefused
 from accel.image import (

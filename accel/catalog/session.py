@@ -768,12 +768,12 @@ def _refuse_strangers(
     Raises:
         CatalogDamaged: the shards lack a stream.
     """
-    strangers = np.setdiff1d(stream_ids, known)
-    numbers = np.unique(shards_of(strangers, parts.format.stream_buckets)).tolist()
+    unknown = np.setdiff1d(stream_ids, known)
+    numbers = np.unique(shards_of(unknown, parts.format.stream_buckets)).tolist()
     now = [must_read(parts.keys.shard(number)).value.streams["stream_id"] for number in numbers]
-    strangers = np.setdiff1d(strangers, joined_ids(now))  # a newer session may have opened some just now
-    if len(strangers):
-        expected = f"streams {some(strangers)}, which {witness} contains"
+    unknown = np.setdiff1d(unknown, joined_ids(now))  # a newer session may have opened some just now
+    if len(unknown):
+        expected = f"streams {some(unknown)}, which {witness} contains"
         raise CatalogDamaged(f"stream shards: expected {expected}, found none of them: put back?")
 
 

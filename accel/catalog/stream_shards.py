@@ -504,7 +504,7 @@ def _retire(now: StreamShard, going: NDArray[np.bool_], now_ms: int) -> StreamSh
 
 
 def _retired_with(now: StreamShard, going: Rows, now_ms: int) -> Rows:
-    rows = retype_rows(going, RETIRED_STREAM_OBJECT, {"retired_at_ms": now_ms, "doomed": 0})
+    rows = retype_rows(going, RETIRED_STREAM_OBJECT, {"retired_at_ms": now_ms, "delete_pending": 0})
     return by_stream(join_rows(now.retired, rows), "object_id")
 
 
@@ -555,9 +555,9 @@ def check_shard(shard: StreamShard, shards: int | None = None) -> list[Problem]:
 
 def _placement(shard: StreamShard, shards: int) -> Mismatches:
     ids = shard.streams["stream_id"]
-    strangers = ids[shards_of(ids, shards) != shard.bucket]
-    if len(strangers):
-        yield "streams that hash to it", some(strangers)
+    unknown_streams = ids[shards_of(ids, shards) != shard.bucket]
+    if len(unknown_streams):
+        yield "streams that hash to it", some(unknown_streams)
 
 
 def _known_streams(shard: StreamShard) -> Mismatches:

@@ -43,7 +43,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from accel.catalog.facts import NodeFacts
 from accel.catalog.keys import require
 from accel.catalog.node_list import with_released
 from accel.catalog.parts import CatalogParts
@@ -64,6 +63,7 @@ from accel.catalog.records import (
 )
 from accel.catalog.session import StreamEnds, columns_of, refuse_behind
 from accel.catalog.shard_writes import edit_shards, read_last_ranges
+from accel.catalog.sketches_and_ends import NodeFacts
 from accel.catalog.stream_shards import last_ranges, with_moved_ranges
 from accel.errors import CommitRefused, StreamsReleased
 

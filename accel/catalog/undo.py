@@ -40,13 +40,13 @@ from numpy.typing import NDArray
 
 from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.compact import erase_old_versions, keep_version
-from accel.catalog.facts import sketch_rows, sketches_of
 from accel.catalog.keys import must_read, require
 from accel.catalog.node_list import Undo, after_undo
 from accel.catalog.parts import CatalogParts, open_each
 from accel.catalog.records import NodeDirectory, NodeList, Rows, refs_of
 from accel.catalog.shard_writes import KeptList, kept_lists, move_stream_objects, read_list
-from accel.catalog.survey import BulkScan, Progress, read_survey
+from accel.catalog.sketches_and_ends import sketch_rows, sketches_of
+from accel.catalog.whole_catalog import BulkScan, Progress, read_survey
 from accel.errors import AccelError, CommitRefused, MaintenanceRefused
 from bloom import StreamSketch
 from loaders.hints import HintProblem

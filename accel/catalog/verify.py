@@ -1,7 +1,7 @@
 """Verifies a catalog: checks everything that can be checked by reading; writes nothing.
 
     list, shard       each by itself follows the rules of lists and shards, and none is behind checkpoints, kept
-                      versions of lists, and other keys (`survey`)
+                      versions of lists, and other keys (`whole_catalog`)
     directory         it contains each node whose list has commits
     counter           each counter exists; the counter of object ids is above all ids in use; no id is of two nodes
     place             no object is live in two places, or live and retired
@@ -37,7 +37,6 @@ import numpy as np
 
 from accel.catalog.bad_objects import damaged_blocks
 from accel.catalog.catalog import ObjectCatalog
-from accel.catalog.facts import hidden_streams
 from accel.catalog.keys import TABLES
 from accel.catalog.parts import MILLISECONDS, CatalogParts, are_same_choices
 from accel.catalog.problems import Problem, ProblemKind, Severity
@@ -58,7 +57,8 @@ from accel.catalog.records import (
     some,
 )
 from accel.catalog.shard_writes import kept_places
-from accel.catalog.survey import (
+from accel.catalog.sketches_and_ends import hidden_streams
+from accel.catalog.whole_catalog import (
     CHECKS,
     BulkScan,
     ExistingObject,
@@ -393,7 +393,7 @@ def _compare_claims(opener: _CheckingOpener, survey: Survey, all_ends: list[Ends
         checkpoints = _attempt(opener.report, "ends in checkpoints", read) or {}
     except FormatError:
         checkpoints = {}  # reported already
-    yield from strangers(all_ends, shards)
+    yield from unknown_streams(all_ends, shards)
     if not opener.is_short:
         yield from unreached(all_ends, rows, shards, checkpoints.values())
     for ends in all_ends:
@@ -564,7 +564,7 @@ class Spans:
             yield Problem(ProblemKind.STREAM_OBJECT, f"stream {streams[at]}", "each offset in one live object", seen)
 
 
-def strangers(all_ends: Iterable[Ends], shards: Iterable[StreamShard]) -> Iterator[Problem]:
+def unknown_streams(all_ends: Iterable[Ends], shards: Iterable[StreamShard]) -> Iterator[Problem]:
     """Streams with data in a list that are in no shard. O(n log n)."""
     known = joined_ids(shard.streams["stream_id"] for shard in shards)
     for ends in all_ends:

@@ -84,8 +84,8 @@ from accel.catalog.session import (
     make_claims,
 )
 from accel.catalog.shard_writes import close_ranges, move_stream_objects, open_ranges, trim_streams
-from accel.catalog.survey import list_node_ids
 from accel.catalog.takeover import KeepNumbers, SessionReleases, move_streams
+from accel.catalog.whole_catalog import list_node_ids
 from accel.errors import (
     AccelError,
     CatalogDamaged,

@@ -27,7 +27,7 @@ import click
 from accel.catalog import ObjectCatalog
 from accel.catalog.parts import NO_MARKS, keeps_marks
 from accel.catalog.proof import find_strangers
-from accel.catalog.survey import read_survey
+from accel.catalog.whole_catalog import read_survey
 from accel.cli.config_file import all_settings, config_of
 from accel.cli.options import StoreChoice, command, end_with, found_text, look_around, store_options
 from accel.errors import AccelError, AccessDenied, KeyMissing

@@ -23,8 +23,8 @@ from typing import Any, NamedTuple, Protocol
 import click
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.survey import BulkScan
 from accel.catalog.verify import Verification, verify
+from accel.catalog.whole_catalog import BulkScan
 from accel.cli.options import StoreChoice
 from accel.compaction import (
     CompactionPlan,

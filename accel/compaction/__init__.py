@@ -6,7 +6,7 @@ processes runs `plan_node` and `run_group` there.
 
 from __future__ import annotations
 
-from accel.compaction.plan import CompactionPlan, FailedNode, Group, NodePlan, Skipped, SparedNode, assemble_plan
+from accel.compaction.plan import CompactionPlan, FailedNode, Group, NodeLeftAlone, NodePlan, Skipped, assemble_plan
 from accel.compaction.planning import CatalogSurvey, NodeSurvey, plan_compaction, plan_node, survey_catalog
 from accel.compaction.running import (
     CompactionReport,
@@ -33,11 +33,11 @@ __all__ = [
     "GroupFailure",
     "GroupOutcome",
     "GroupResult",
+    "NodeLeftAlone",
     "NodePlan",
     "NodeSurvey",
     "RunGroups",
     "Skipped",
-    "SparedNode",
     "Status",
     "assemble_plan",
     "compact",

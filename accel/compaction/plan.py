@@ -126,7 +126,7 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True)
-class SparedNode:
+class NodeLeftAlone:
     """A node that is left alone.
 
     Args:
@@ -213,14 +213,14 @@ class CompactionPlan:
         planned_at_ms: when it was made, milliseconds since 1970.
         settings: the settings that it was made with.
         nodes: those with too many objects, ascending.
-        spared: the other nodes, ascending.
+        left_alone: the other nodes, ascending.
         failed: nodes that could not be planned, ascending.
     """
 
     planned_at_ms: int
     settings: CompactionSettings
     nodes: tuple[NodePlan, ...]
-    spared: tuple[SparedNode, ...] = ()
+    left_alone: tuple[NodeLeftAlone, ...] = ()
     failed: tuple[FailedNode, ...] = ()
 
     @Lazy
@@ -242,8 +242,8 @@ class CompactionPlan:
     def reasons(self) -> tuple[str, ...]:
         """Why nodes keep more objects than their target, or are left alone; one sentence a node."""
         planned = [(node.node_id, node.objects, node.reason) for node in self.nodes if node.reason]
-        spared = [(spared.node_id, spared.objects, spared.reason) for spared in self.spared]
-        found = sorted(planned + spared)
+        left_alone = [(other.node_id, other.objects, other.reason) for other in self.left_alone]
+        found = sorted(planned + left_alone)
         return tuple(f"node {node_id}, {count_text(objects, 'object')}: {reason}" for node_id, objects, reason in found)
 
     @property
@@ -264,7 +264,7 @@ class CompactionPlan:
             "nodes": [node.to_dict() for node in self.nodes],
             "groups": [group.to_dict() for group in self.groups],
             "skipped": msgspec.to_builtins(self.skipped),
-            "spared": msgspec.to_builtins(self.spared),
+            "left_alone": msgspec.to_builtins(self.left_alone),
             "failed": msgspec.to_builtins(self.failed),
             "bad_objects": [bad.to_dict() for node in self.nodes for bad in node.bad],
             "reasons": list(self.reasons),
@@ -282,7 +282,7 @@ def assemble_plan(
     planned_at_ms: int,
     settings: CompactionSettings,
     nodes: tuple[NodePlan, ...],
-    spared: tuple[SparedNode, ...] = (),
+    left_alone: tuple[NodeLeftAlone, ...] = (),
     failed: tuple[FailedNode, ...] = (),
 ) -> CompactionPlan:
     """Combine plans of nodes: the cheapest groups of all, within the bytes that a run may rewrite.
@@ -291,7 +291,7 @@ def assemble_plan(
         MaintenanceRefused: they would create more objects of one stream than settings allow.
     """
     ordered = tuple(sorted(nodes, key=lambda node: node.node_id))
-    whole = CompactionPlan(planned_at_ms, settings, ordered, spared, failed)
+    whole = CompactionPlan(planned_at_ms, settings, ordered, left_alone, failed)
     plan = whole if settings.max_bytes is None else _within_bytes(whole, settings.max_bytes)
     if plan.stream_objects > settings.max_stream_objects:
         splits = {group for group in plan.groups if len(group.sources) == 1 and group.stream_objects}

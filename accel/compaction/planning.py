@@ -48,7 +48,7 @@ from accel.compaction.grouping import (
     earliest_starts,
     obstacles,
 )
-from accel.compaction.plan import CompactionPlan, FailedNode, Group, NodePlan, Skipped, SparedNode, assemble_plan
+from accel.compaction.plan import CompactionPlan, FailedNode, Group, NodeLeftAlone, NodePlan, Skipped, assemble_plan
 from accel.compaction.settings import CompactionSettings
 from accel.errors import AccelError, FormatError
 from loaders.format import BlockIndex
@@ -121,7 +121,7 @@ def plan_compaction(
             nodes.append(plan_node(catalog.parts, survey, settings, progress=tell))
         except AccelError as error:
             failed.append(FailedNode.of(survey.node_id, len(survey.live), error))
-    return assemble_plan(catalog.parts.now_ms(), settings, tuple(nodes), found.spared, tuple(failed))
+    return assemble_plan(catalog.parts.now_ms(), settings, tuple(nodes), found.left_alone, tuple(failed))
 
 
 class CatalogSurvey(NamedTuple):
@@ -129,11 +129,11 @@ class CatalogSurvey(NamedTuple):
 
     Attributes:
         nodes: those with too many objects, or with objects that may hold data of trimmed streams, ascending.
-        spared: the others, and why they are left alone.
+        left_alone: the others, and why they are left alone.
     """
 
     nodes: tuple[NodeSurvey, ...]
-    spared: tuple[SparedNode, ...]
+    left_alone: tuple[NodeLeftAlone, ...]
 
 
 def survey_catalog(catalog: ObjectCatalog, settings: CompactionSettings) -> CatalogSurvey:
@@ -156,18 +156,18 @@ def survey_catalog(catalog: ObjectCatalog, settings: CompactionSettings) -> Cata
         held = may_hold(lists[node_id], streams_of_node(shards, node_id, first_kept.stream_ids))
         if node_id in targets or held.any():
             target = targets.get(node_id, count)
-            left_alone = objects_left_alone(catalog.parts, lists[node_id])
+            set_aside = objects_left_alone(catalog.parts, lists[node_id])
             if settings.retry_set_aside:
-                left_alone = left_alone[:0]
-            surveys.append(NodeSurvey(node_id, lists[node_id].live, target, now_ms, first_kept, held, left_alone))
+                set_aside = set_aside[:0]
+            surveys.append(NodeSurvey(node_id, lists[node_id].live, target, now_ms, first_kept, held, set_aside))
     nodes = tuple(surveys)
     planned = {survey.node_id for survey in nodes}
-    spared = (
-        SparedNode(node_id, count, settings.reason_to_spare(node_id, count))
+    left_alone = (
+        NodeLeftAlone(node_id, count, settings.reason_to_leave(node_id, count))
         for node_id, count in counts.items()
         if node_id not in planned
     )
-    return CatalogSurvey(nodes, tuple(spared))
+    return CatalogSurvey(nodes, tuple(left_alone))
 
 
 def uploads_of_an_hour(live: Rows, now_ms: int) -> int:

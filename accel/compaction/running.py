@@ -36,7 +36,7 @@ from accel.catalog.bad_objects import BadObject, Cause, cause_of, remember
 from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.compact import CompactionRanges
 from accel.catalog.dead_objects import DeadObjects, retire_dead
-from accel.catalog.foreign import ForeignAccess
+from accel.catalog.from_image import ImageAccess
 from accel.catalog.parts import ObjectAccess
 from accel.catalog.records import NodeList
 from accel.compaction.plan import CompactionPlan, Group
@@ -491,7 +491,7 @@ def try_group(
     """
     parts = catalog.parts
     counted = CountingStore(parts.store)
-    access = ForeignAccess(counted, parts.layout, parts.executor, parts.settings, parts.system)
+    access = ImageAccess(counted, parts.layout, parts.executor, parts.settings, parts.system)
     try:
         return run_group(catalog, group, settings, access)
     except Exception as error:

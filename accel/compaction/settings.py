@@ -101,7 +101,7 @@ class CompactionSettings:
                 targets[node_id] = min(wanted)
         return targets
 
-    def reason_to_spare(self, node_id: int, count: int) -> str:
+    def reason_to_leave(self, node_id: int, count: int) -> str:
         """Why `targets` leaves out a node with this number of objects."""
         if self.nodes is not None and node_id not in self.nodes:
             return "it is not among the given nodes"

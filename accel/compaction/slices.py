@@ -138,8 +138,8 @@ class Done:
         failed = {node.node_id: node for plan in self.plans for node in plan.failed} | self.failed
         last = self.plans[-1]
         ordered = tuple(nodes[node_id] for node_id in sorted(nodes))
-        spared = tuple(each for each in last.spared if each.node_id not in nodes)
-        return CompactionPlan(last.planned_at_ms, settings, ordered, spared, tuple(failed.values()))
+        left_alone = tuple(each for each in last.left_alone if each.node_id not in nodes)
+        return CompactionPlan(last.planned_at_ms, settings, ordered, left_alone, tuple(failed.values()))
 
     def report(self) -> CompactionReport:
         """One report of all: sums, and the results of the groups in their order."""

@@ -1,6 +1,6 @@
 """Building hints: filter packs and index snapshots of a catalog's nodes, in one pass over the new objects.
 
-The catalog is Accel's own, or an image of a controller's metadata (`accel.catalog.foreign.ForeignCatalog`).
+The catalog is Accel's own, or an image of a controller's metadata (`accel.catalog.from_image.ImageCatalog`).
 
     plan = plan_hints(catalog, HintChoice())          finds what is missing; a dry run ends here
     report = build_hints(catalog, plan)               opens each new object once, and writes a generation a node

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.bad_objects import BAD_OBJECTS_MAX, BadObject, Cause, cause_of, objects_left_alone, remember
-from accel.catalog.foreign import ForeignAccess, ForeignCatalog
+from accel.catalog.from_image import ImageAccess, ImageCatalog
 from accel.catalog.parts import MILLISECONDS, ObjectAccess, Opened, open_each
 from accel.catalog.records import NodeList, Rows, refs_of
 from accel.errors import AccelError
@@ -52,7 +52,7 @@ REASON_SIZE_MAX = 2_000
 """Maximum characters of a failure's text."""
 
 
-def listed_nodes(catalog: ObjectCatalog | ForeignCatalog, nodes: frozenset[int] | None = None) -> dict[int, Rows]:
+def listed_nodes(catalog: ObjectCatalog | ImageCatalog, nodes: frozenset[int] | None = None) -> dict[int, Rows]:
     """Node id -> LIVE rows of its list, ascending. Requests: a refresh; none of an image from elsewhere.
 
     Args:
@@ -72,7 +72,7 @@ class _Listed(NamedTuple):
     node_list: NodeList | None
 
 
-def _chosen(catalog: ObjectCatalog | ForeignCatalog, nodes: frozenset[int] | None) -> dict[int, _Listed]:
+def _chosen(catalog: ObjectCatalog | ImageCatalog, nodes: frozenset[int] | None) -> dict[int, _Listed]:
     lists = _lists(catalog)
     unknown = sorted((nodes or frozenset()) - lists.keys())
     if unknown:
@@ -98,7 +98,7 @@ class ListedNode:
     left_alone: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
 
-def nodes_to_plan(catalog: ObjectCatalog | ForeignCatalog, nodes: frozenset[int] | None = None) -> list[ListedNode]:
+def nodes_to_plan(catalog: ObjectCatalog | ImageCatalog, nodes: frozenset[int] | None = None) -> list[ListedNode]:
     """The nodes of `listed_nodes`, with the objects that were set aside; a request of one byte for each of these.
 
     Raises:
@@ -106,7 +106,7 @@ def nodes_to_plan(catalog: ObjectCatalog | ForeignCatalog, nodes: frozenset[int]
     """
     found = []
     for node_id, (live, node_list) in _chosen(catalog, nodes).items():
-        if isinstance(catalog, ForeignCatalog) or node_list is None:
+        if isinstance(catalog, ImageCatalog) or node_list is None:
             found.append(ListedNode(node_id, live))
         else:
             rows = node_list.set_aside
@@ -116,17 +116,17 @@ def nodes_to_plan(catalog: ObjectCatalog | ForeignCatalog, nodes: frozenset[int]
     return found
 
 
-def opened_catalog(store: ObjectStore, image: MetadataImage | None) -> ObjectCatalog | ForeignCatalog:
+def opened_catalog(store: ObjectStore, image: MetadataImage | None) -> ObjectCatalog | ImageCatalog:
     """The stored catalog, or an image from elsewhere in its place; the caller closes it.
 
     Raises:
         CatalogMissing, StoreError: there is no image, and the catalog cannot be read now.
     """
-    return ObjectCatalog.open(store) if image is None else ForeignCatalog(store, image)
+    return ObjectCatalog.open(store) if image is None else ImageCatalog(store, image)
 
 
-def _lists(catalog: ObjectCatalog | ForeignCatalog) -> dict[int, _Listed]:
-    if isinstance(catalog, ForeignCatalog):
+def _lists(catalog: ObjectCatalog | ImageCatalog) -> dict[int, _Listed]:
+    if isinstance(catalog, ImageCatalog):
         return {node_id: _Listed(live, None) for node_id, live in catalog.live_rows().items()}
     lists = catalog.refresh_state().node_lists()
     return {node_id: _Listed(node_list.live, node_list) for node_id, node_list in lists.items()}
@@ -351,7 +351,7 @@ class HintReport:
 
 
 def plan_hints(
-    catalog: ObjectCatalog | ForeignCatalog,
+    catalog: ObjectCatalog | ImageCatalog,
     choice: HintChoice,
     *,
     nodes: frozenset[int] | None = None,
@@ -360,7 +360,7 @@ def plan_hints(
     """Find the missing hints. Requests: a refresh; two a node for each kind of hint, see `Depth` for more.
 
     Args:
-        catalog: of the nodes; or an image from elsewhere (`accel.catalog.foreign`).
+        catalog: of the nodes; or an image from elsewhere (`accel.catalog.from_image`).
         choice: which hints.
         nodes: only these; all by default.
         progress: called with the number of planned nodes.
@@ -405,7 +405,7 @@ def plan_node_hints(parts: ObjectAccess, node: ListedNode, choice: HintChoice) -
 
 
 def build_hints(
-    catalog: ObjectCatalog | ForeignCatalog, plan: HintPlan, *, progress: Progress | None = None
+    catalog: ObjectCatalog | ImageCatalog, plan: HintPlan, *, progress: Progress | None = None
 ) -> HintReport:
     """Build the hints of a plan, one node after another; repeating it is safe.
 
@@ -432,13 +432,13 @@ def build_hints(
     return HintReport(nodes, sum(node.requests for node in nodes), 0, timer() - started)
 
 
-def remember_failures(catalog: ObjectCatalog | ForeignCatalog, plan: HintPlan, reports: Sequence[NodeReport]) -> None:
+def remember_failures(catalog: ObjectCatalog | ImageCatalog, plan: HintPlan, reports: Sequence[NodeReport]) -> None:
     """Set the objects that could not be opened aside, and forget those that could; not for an image from elsewhere.
 
     Requests: those of `accel.catalog.bad_objects.remember` for each node with such objects. A node of which no object
     could be opened, or more than `BAD_OBJECTS_MAX` could not, is passed over: the fault is that of the store.
     """
-    if isinstance(catalog, ForeignCatalog):
+    if isinstance(catalog, ImageCatalog):
         return
     plans = {node.node_id: node for node in plan.nodes}
     for report in reports:
@@ -467,7 +467,7 @@ def build_node_hints(parts: ObjectAccess, plan: NodePlan, tell: Callable[[], obj
         return _current(plan)
     counted = CountingStore(parts.store)
     with EntrySorter() as sorter:
-        access = ForeignAccess(counted, parts.layout, parts.executor, parts.settings, parts.system)
+        access = ImageAccess(counted, parts.layout, parts.executor, parts.settings, parts.system)
         built = _NodeBuild(access, plan, sorter, tell).run()
     total = counted.snapshot().total
     return replace(built, requests=plan.requests + total.requests, written_bytes=total.sent_bytes)

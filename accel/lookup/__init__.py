@@ -2,6 +2,6 @@
 
 The package contains the accelerators (`accelerator`, `async_accelerator`), requests and answers (`answer`),
 explanations (`explain`), counts (`stats`), and a wrapper for an existing lookup (`shadow`). Decisions are made without
-I/O: `search` and `reading` are generators of `steps`; the `engine` starts the requests of a step, and keeps their
-results in the index cache and the hints.
+I/O: `search` and `reading` are generators of `search_requests`; the `engine` starts the requests of a step, and keeps
+their results in the index cache and the hints.
 """

@@ -226,7 +226,7 @@ class AcceleratorBase:
         Raises:
             ImageTooOld, CatalogWentBack: a source that does not poll has no image that may be used.
         """
-        image = self._engine.images.at_hand()
+        image = self._engine.images.cached()
         return None if image is None else image.version
 
     @property
@@ -297,7 +297,7 @@ class AcceleratorBase:
     def _begin(self, engine: Engine, request: Request) -> Answer | Asking[Answer] | None:
         """The answer, if memory proves all of it; else the remaining steps; None if no image may be used now."""
         try:
-            image = engine.images.at_hand()
+            image = engine.images.cached()
             begun = None if image is None else engine.begin_lookup(request, image)
         except AccelError:
             engine.counters.add(failed=1)
@@ -311,7 +311,7 @@ class AcceleratorBase:
         rest: dict[int, Asking[Answer] | None] = {}
         answers: list[Answer] = []
         try:
-            image = engine.images.at_hand()
+            image = engine.images.cached()
         except AccelError:
             image = None  # each lookup raises the error itself
         for number, asked in enumerate(requests):

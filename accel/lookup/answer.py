@@ -75,10 +75,10 @@ class FoundObject(NamedTuple):
         return self.ref.object_id
 
 
-class Spared(Struct, frozen=True):
+class Unopened(Struct, frozen=True):
     """Objects of visited lists that a lookup did not open, by the reason, and the accuracy of filters.
 
-    The sum of opened and spared objects is the number of listed objects.
+    The sum of opened and unopened objects is the number of listed objects.
 
     Args:
         by_index: objects whose ranges were known, from the index or a snapshot.
@@ -95,7 +95,7 @@ class Spared(Struct, frozen=True):
     filters_wrong: int = 0
 
 
-NONE_SPARED: Final = Spared()
+NONE_UNOPENED: Final = Unopened()
 
 
 class Answer(Struct, frozen=True):
@@ -110,7 +110,7 @@ class Answer(Struct, frozen=True):
         rounds: the number of rounds of loading.
         objects_opened: the number of object indexes requested in these rounds.
         objects_listed: the number of objects in the lists of the visited nodes.
-        spared: why the other listed objects were not opened; not set for a lookup that opened nothing.
+        unopened: why the other listed objects were not opened; not set for a lookup that opened nothing.
         stream_end: one past the last offset of the stream in this image, if the answer ends after all its data; None
             for another ending, and for a hole with data after it.
     """
@@ -123,7 +123,7 @@ class Answer(Struct, frozen=True):
     rounds: int = 0
     objects_opened: int = 0
     objects_listed: int = 0
-    spared: Spared = NONE_SPARED
+    unopened: Unopened = NONE_UNOPENED
     stream_end: int | None = None
 
     @property

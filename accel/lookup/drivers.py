@@ -26,7 +26,7 @@ from accel.lookup.answer import Answer, Ending, Request
 from accel.lookup.engine import Engine, RoundCost, UnderWay
 from accel.lookup.lookup import Asking, unconfirmed
 from accel.lookup.reading import Batches, Ranges, ReadEnd, ReadSteps
-from accel.lookup.steps import (
+from accel.lookup.search_requests import (
     Announce,
     Arrived,
     AwaitAny,
@@ -425,7 +425,7 @@ def current_image(engine: Engine, deadline: Deadline) -> Script[MetadataImage]:
     """
     images = engine.images
     for _ in range(2):  # a query that began before may have failed while an image could still be used
-        image = images.at_hand()
+        image = images.cached()
         if image is not None:
             return image
         asked = images.ask()

@@ -22,8 +22,7 @@ from accel.lookup.hints import FilterLoader, HintLoad, HintLoader, HintStore, Pa
 from accel.lookup.index_cache import EmptyIndexCache, SharedIndexCache
 from accel.lookup.lookup import Asking, begin
 from accel.lookup.reading import Ranges, ReadSteps, Watch, read_range
-from accel.lookup.stats import AcceleratorStats, LookupCounters, NodeHint, count_answer
-from accel.lookup.steps import (
+from accel.lookup.search_requests import (
     Announce,
     AwaitMore,
     FetchSpan,
@@ -37,6 +36,7 @@ from accel.lookup.steps import (
     Reply,
     SnapshotKnown,
 )
+from accel.lookup.stats import AcceleratorStats, LookupCounters, NodeHint, count_answer
 from accel.settings import Settings
 from accel.system import Components
 from loaders.hints import StreamEntries
@@ -280,7 +280,7 @@ class Engine:
         if ranges is None:
             return self._start_fetch(step, executor)
         key = self.layout.object_key(step.object_id)
-        body = ranges.at_hand(key, step.start, step.end)
+        body = ranges.cached(key, step.start, step.end)
         return ranges.begin(key, step.start, step.end, executor) if body is None else done_future(body)
 
     def announce(self, step: Announce, ranges: Ranges | None) -> None:

@@ -38,8 +38,8 @@ from accel.errors import AccelError
 from accel.image import OPEN_END, ImageVersion, NodeImage, OwnershipRange, version_number
 from accel.lookup.answer import Answer, Ending, FoundObject, Kind, Request
 from accel.lookup.known_ranges import KnownRanges, SnapshotFacts, covered_objects
+from accel.lookup.search_requests import HintReply, OpenObjects, ReadEntries, ReadFilters, ReadRoot
 from accel.lookup.stats import NodeHint, trouble_of
-from accel.lookup.steps import HintReply, OpenObjects, ReadEntries, ReadFilters, ReadRoot
 from accel.units import count_text, size_text, time_text
 from loaders.hints import HintProblem, HintTrouble
 from loaders.plan import Bracket

@@ -37,8 +37,8 @@ from accel.image_source import (
     PollingSource,
     SizedSource,
 )
+from accel.lookup.search_requests import RefreshFailed
 from accel.lookup.stats import Counters, LookupStats, ReportLimit
-from accel.lookup.steps import RefreshFailed
 from accel.settings import IDLE_POLL_SECONDS, Settings
 from accel.system import Components
 from loaders.threads import settle
@@ -96,9 +96,9 @@ class ImageFollower:
         self._may_join = False
         self._is_closed = False
         self._lock = Lock()
-        self._newest = _Lane(system.start, "accel-image")
-        self._next = _Lane(system.start, "accel-next-image")
-        self._sure = _Lane(system.start, "accel-refresh")
+        self._newest = _SharedQuery(system.start, "accel-image")
+        self._next = _SharedQuery(system.start, "accel-next-image")
+        self._sure = _SharedQuery(system.start, "accel-refresh")
 
     @property
     def image(self) -> MetadataImage:
@@ -109,7 +109,7 @@ class ImageFollower:
         """The memory that the source uses besides its images, and its limit."""
         return self._source.memory() if isinstance(self._source, SizedSource) else MemoryUse(0, 0)
 
-    def at_hand(self) -> MetadataImage | None:
+    def cached(self) -> MetadataImage | None:
         """The newest available image that may be used; None if there is none, until `ask` has returned one.
 
         Does not block. If the next query is due, it is started.
@@ -123,16 +123,16 @@ class ImageFollower:
             return self._installed(offered) if isinstance(offered, MetadataImage) else self._image
         if polling.is_due():
             self.ask()
-        at_hand = polling.at_hand()
-        return None if at_hand is None else self._installed(at_hand)
+        cached = polling.cached()
+        return None if cached is None else self._installed(cached)
 
     def current(self) -> MetadataImage:
-        """As `at_hand`; if there is none, this blocks until the source has answered.
+        """As `cached`; if there is none, this blocks until the source has answered.
 
         Raises:
             ImageTooOld, CatalogWentBack: no image may be used, and the source has no younger one.
         """
-        image = self.at_hand()
+        image = self.cached()
         if image is None:
             image = self.came(self.ask()) or self.came(self.ask())
         if image is None:
@@ -275,8 +275,8 @@ class ImageFollower:
     def close(self) -> None:
         """Stop querying; callers that wait for a query get `Closed`. Running queries end by themselves."""
         self._is_closed = True
-        for lane in (self._newest, self._next, self._sure):
-            lane.close()
+        for query in (self._newest, self._next, self._sure):
+            query.close()
 
     def _installed(self, offered: MetadataImage) -> MetadataImage:
         if offered is not self._image and (before := self._replace(offered)) is not None:
@@ -333,7 +333,7 @@ class ImageFollower:
         return image
 
 
-class _Lane:
+class _SharedQuery:
     """Runs one query at a time, in its own thread; all callers during a query share it. Threads: any."""
 
     def __init__(self, start: Callable[[Callable[[], object], str], object], name: str) -> None:

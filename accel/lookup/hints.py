@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 
 from accel.errors import AccelError
 from accel.image import MetadataImage, NodeImage, ObjectRef
+from accel.lookup.search_requests import HintReply, ReadEntries, ReadFilters, SnapshotKnown
 from accel.lookup.stats import Counters, HintKnown, HintStats, NodeHint, count_problem, trouble_of
-from accel.lookup.steps import HintReply, ReadEntries, ReadFilters, SnapshotKnown
 from bloom import StreamFilter
 from loaders.counting import CacheStats, CountedCache
 from loaders.format import BlockRow

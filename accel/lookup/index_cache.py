@@ -24,8 +24,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from accel.image import MetadataImage, NodeImage, ObjectRef, generation_of
 from accel.lookup.known_ranges import Flags, covered_objects, facts_of, is_ordered
+from accel.lookup.search_requests import IndexFacts
 from accel.lookup.stats import IndexCacheStats
-from accel.lookup.steps import IndexFacts
 from accel.settings import Settings
 from bloom import FilterStore, Geometry, PieceCache, StreamFilter, class_for
 from loaders.counting import CacheStats

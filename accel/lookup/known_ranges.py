@@ -36,7 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accel.image import NodeImage
-from accel.lookup.answer import NONE_SPARED, Spared
+from accel.lookup.answer import NONE_UNOPENED, Unopened
 from loaders.hints import SnapshotRoot, StreamEntries
 from range_index import StreamRange, StreamView
 
@@ -365,7 +365,9 @@ class OpenedTally:
         self.filtered = filtered if excluded is None else filtered | excluded
         self.holders = holders
 
-    def spared(self, was_asked: Flags | None, settled: Flags | None, seen: Mapping[int, StreamRange | None]) -> Spared:
+    def unopened(
+        self, was_asked: Flags | None, settled: Flags | None, seen: Mapping[int, StreamRange | None]
+    ) -> Unopened:
         """The objects not opened because of filters and of bounds; the index is the reason for the others. O(list).
 
         Args:
@@ -375,16 +377,16 @@ class OpenedTally:
                 index received before this visit counts as arrived.
         """
         if self.loaded is None or self.filtered is None:
-            return NONE_SPARED
+            return NONE_UNOPENED
         left = ~self.loaded if was_asked is None else ~(self.loaded | was_asked)
         beyond = left & ~self.filtered if settled is None else left & ~(self.filtered | settled)
         by_filter, by_bounds = int(np.count_nonzero(left & self.filtered)), int(np.count_nonzero(beyond))
         came = {position for position in self.with_filter if position in seen or self.loaded[position]}
         holders = {*self.holders.tolist(), *(position for position, held in seen.items() if held is not None)}
-        return Spared(0, by_filter, by_bounds, len(came), len(came - holders))
+        return Unopened(0, by_filter, by_bounds, len(came), len(came - holders))
 
 
-def spared_by(visits: Iterable[Spared], unopened: int) -> Spared:
+def unopened_by(visits: Iterable[Unopened], unopened: int) -> Unopened:
     """The sum of visits of one lookup.
 
     Args:
@@ -397,4 +399,4 @@ def spared_by(visits: Iterable[Spared], unopened: int) -> Spared:
         by_bounds += each.by_bounds
         passed += each.filters_passed
         wrong += each.filters_wrong
-    return Spared(unopened - by_filter - by_bounds, by_filter, by_bounds, passed, wrong)
+    return Unopened(unopened - by_filter - by_bounds, by_filter, by_bounds, passed, wrong)

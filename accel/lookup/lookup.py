@@ -25,7 +25,7 @@ from accel.errors import ObjectLost, OffsetsGivenUp, UnknownStream
 from accel.image import MetadataImage, is_newer
 from accel.lookup.answer import Answer, Ending, FoundObject, Request, check_request
 from accel.lookup.search import Search
-from accel.lookup.steps import ImageStale, Inputs, LookupStep, NeedImage, RefreshFailed, Sent
+from accel.lookup.search_requests import ImageStale, Inputs, LookupStep, NeedImage, RefreshFailed, Sent
 
 if TYPE_CHECKING:
     from accel.lookup.explain import Trace

@@ -14,7 +14,7 @@ import numpy as np
 
 from accel.errors import AccelError, AccessDenied, KeyMissing
 from accel.image import OPEN_END, NodeImage, StreamImage
-from accel.lookup.answer import Request, Spared
+from accel.lookup.answer import Request, Unopened
 from accel.lookup.known_ranges import (
     Between,
     Flags,
@@ -26,7 +26,7 @@ from accel.lookup.known_ranges import (
     facts_of,
     join_ranges,
 )
-from accel.lookup.steps import (
+from accel.lookup.search_requests import (
     HintReply,
     ImageStale,
     IndexCache,
@@ -152,10 +152,10 @@ class NodeVisit:
             self.trace.record_opened(self.node, [(at, self.seen.get(at), self.failed.get(at)) for at in positions])
         return positions
 
-    def spared(self) -> Spared:
+    def unopened(self) -> Unopened:
         """The number of objects that were not opened, by the reason, except the index. O(list)."""
         settled = None if self.snapshot_facts is None else self.snapshot_facts.settled
-        return self.tally.spared(self.was_asked, settled, self.seen)
+        return self.tally.unopened(self.was_asked, settled, self.seen)
 
     # -- running requests ----------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ The records of a range are in blocks of the objects that a lookup finds. The row
 places, the bytes are fetched (neighbouring blocks in one request), and batches are returned in offset order. If the
 index is not in memory and a snapshot contains the place of the stream's blocks, they are fetched at once; the bytes are
 checked as for an index row, and if they do not match, the index is opened. This too is a generator without I/O; besides
-steps (`steps.py`) it yields `Batches` with records, to which the reply is None.
+steps (`search_requests.py`) it yields `Batches` with records, to which the reply is None.
 
 Reading ahead. A lookup finds the next objects while blocks of earlier ones are fetched, and blocks are fetched in
 parallel; batches and errors are returned as in a sequential read:
@@ -31,7 +31,7 @@ from accel.errors import AccelError, AccessDenied, CorruptObject, KeyMissing, Ra
 from accel.image import OPEN_END, ImageVersion, MetadataImage
 from accel.lookup.answer import Answer, Ending, FoundObject, Request, check_request
 from accel.lookup.lookup import Asking, Picks, lookup, lost, newer_than_unknown
-from accel.lookup.steps import (
+from accel.lookup.search_requests import (
     Announce,
     Arrived,
     AwaitAny,
@@ -107,7 +107,7 @@ class ReadEnd:
 class Ranges(Protocol):
     """Supplies bytes of objects to a read, instead of the store."""
 
-    def at_hand(self, key: str, start: int, end: int) -> bytes | memoryview | None:
+    def cached(self, key: str, start: int, end: int) -> bytes | memoryview | None:
         """Bytes [start, end) of an object if no request is needed for them, else None; does not block."""
         ...
 

@@ -15,8 +15,8 @@ It never skips a hole, never tries another node for the same range, and never cl
 The part that memory proves is searched in plain calls (`Search.begin`): most searches of a running broker end there.
 
 Rounds. If memory does not contain which object is next in a node's list, the search makes requests in rounds, each one
-step of the generator (`steps.py`): all requests of a round run at the same time. The node's snapshot is read if that
-may save requests (docs/reference/hints.md, "Lookups with hints"); otherwise a policy chooses the objects to be opened.
+step of the generator (`search_requests`): all requests of a round run at the same time. The node's snapshot is read if
+that may save requests (docs/reference/hints.md, "Lookups with hints"); otherwise a policy chooses the objects to open.
 
 In a round the search waits only for objects that may still decide the place: those between the holders that bracket the
 offset. Results narrow the bracket, and when no requests inside it are running the search continues; it then chooses as
@@ -56,10 +56,10 @@ from accel.lookup.known_ranges import (
     Found,
     Hole,
     KnownRanges,
-    spared_by,
+    unopened_by,
 )
 from accel.lookup.node_visit import NodeVisit
-from accel.lookup.steps import (
+from accel.lookup.search_requests import (
     AwaitMore,
     HintReply,
     Hints,
@@ -216,8 +216,8 @@ class Search:
         if not self.rounds:
             answer = Answer(request, objects, ending, self.next, version, 0, 0, self.listed, stream_end=end)
         else:
-            spared = spared_by((visit.spared() for visit in self.visits or ()), self.listed - self.opened)
-            cost = (self.rounds, self.opened, self.listed, spared)
+            unopened = unopened_by((visit.unopened() for visit in self.visits or ()), self.listed - self.opened)
+            cost = (self.rounds, self.opened, self.listed, unopened)
             answer = Answer(request, objects, ending, self.next, version, *cost, stream_end=end)
         if self.trace is not None:
             self.trace.record_end(answer)

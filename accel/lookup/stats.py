@@ -245,14 +245,14 @@ class LookupCounters(Counters[LookupStats]):
 
     def add_loading(self, answer: Answer) -> None:
         """Count a finished lookup that opened objects."""
-        spared = answer.spared
+        unopened = answer.unopened
         self.add(
             objects_listed=answer.objects_listed,
-            skipped_by_index=spared.by_index,
-            skipped_by_filter=spared.by_filter,
-            skipped_by_bounds=spared.by_bounds,
-            filters_passed=spared.filters_passed,
-            filters_wrong=spared.filters_wrong,
+            skipped_by_index=unopened.by_index,
+            skipped_by_filter=unopened.by_filter,
+            skipped_by_bounds=unopened.by_bounds,
+            filters_passed=unopened.filters_passed,
+            filters_wrong=unopened.filters_wrong,
             rounds=answer.rounds,
             objects_opened=answer.objects_opened,
         )

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from accel.errors import UnknownStream
 from accel.image import OPEN_END, UNKNOWN, MetadataImage, NodeImage, StreamImage, version_number
 from accel.lookup.known_ranges import KnownRanges, columns_of, join_ranges
-from accel.lookup.steps import IndexCache
+from accel.lookup.search_requests import IndexCache
 
 OBJECTS_MAX: Final = 20_000
 """The maximum number of objects of each node in a map, around an offset or at the end of the list."""

@@ -33,9 +33,9 @@ from accel.catalog.keys import NODE_CHECKPOINTS, TABLES, parse_node_key
 from accel.catalog.parts import are_same_choices
 from accel.catalog.records import NodeDirectory
 from accel.catalog.shard_writes import kept_places
-from accel.catalog.survey import list_objects, listed_node_ids, read_survey
 from accel.catalog.undo import IDS_PASSED_OVER, hinted_ids
 from accel.catalog.verify import history_counter_problems
+from accel.catalog.whole_catalog import list_objects, listed_node_ids, read_survey
 from accel.errors import CatalogError, FormatError
 from accel.history.store.keys import SEGMENT_STREAMS, SYSTEM_TABLES, TRANSACTION_IDS, SystemKeys
 from accel.repair.findings import MISSING, NOTHING, Finding, Findings, Repair, RepairOutcome, RunIsFull

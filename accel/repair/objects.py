@@ -30,8 +30,8 @@ from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.parts import CatalogParts, open_each
 from accel.catalog.proof import Standing, prove
 from accel.catalog.records import refs_of
-from accel.catalog.survey import Survey, read_survey
 from accel.catalog.verify import stream_object_rows
+from accel.catalog.whole_catalog import Survey, read_survey
 from accel.errors import AccelError, FormatError, KeyMissing
 from loaders.format import tail_checksum
 from loaders.object_index import OpenedObject

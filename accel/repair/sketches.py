@@ -18,12 +18,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from accel.catalog.catalog import ObjectCatalog
-from accel.catalog.facts import hidden_streams, sketch_columns, sketch_rows
 from accel.catalog.keys import require
 from accel.catalog.node_list import with_sketches
 from accel.catalog.parts import CatalogParts
 from accel.catalog.records import SKETCH, NodeList, Rows, no_rows, refs_of
 from accel.catalog.shard_writes import read_list
+from accel.catalog.sketches_and_ends import hidden_streams, sketch_columns, sketch_rows
 from bloom import StreamSketch
 
 

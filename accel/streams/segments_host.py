@@ -134,7 +134,7 @@ class Host(SegmentHost, Protocol):
         """Open segments here; return the owners of those of other processes, and the error of the last unreachable."""
         ...
 
-    def lanes(
+    def outboxes(
         self,
         name: StreamName,
         source: EventSource,
@@ -283,8 +283,8 @@ class ObjectSegments(Closing):
         self.open_segments(stream, ids, are_numbered=are_numbered)
         return {}, None
 
-    def lanes(self, *_: object) -> None:
-        """See `Host.lanes`."""
+    def outboxes(self, *_: object) -> None:
+        """See `Host.outboxes`."""
 
     def _name_ahead(self, segments: Iterable[OpenSegment]) -> None:
         """Warn once of each segment whose last event has a time after now: its later events keep this time."""

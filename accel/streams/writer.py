@@ -122,7 +122,7 @@ class StreamWriter(Closing):
         scope, _, name = stream.name.partition("/")
         self._name = scope, name
         self._commits = own.commits
-        self._lanes = host.lanes(self._name, self, self._numbers_of, self._give_back)
+        self._outboxes = host.outboxes(self._name, self, self._numbers_of, self._give_back)
         self._lock = Lock()  # guards the attributes below; never held over a request, nor taken by callers
         self._pending = PendingEvents(settings.batch_events_max, BATCH_BYTES_MAX)
         self._transactions = WriterTransactions(stream, own, settings, self._system, self._lifetime, self._check_open)
@@ -137,7 +137,7 @@ class StreamWriter(Closing):
         self.pause_seconds = settings.pause_seconds
         self.troubles, self.trouble = 0, None
         self.writer_id = writer_id
-        self._are_numbered = writer_id is not None or self._lanes is not None
+        self._are_numbered = writer_id is not None or self._outboxes is not None
         self._numbering: WriterNumbering | None = None
         segments = stream.active_segments()
         self._adopt(segments)
@@ -450,7 +450,7 @@ class StreamWriter(Closing):
                 with self._lock:
                     taken = self._pending.next_run(but=self._refused)
                     if taken is None:
-                        return bool(self._refused) or (self._lanes is not None and self._lanes.has_waiting)
+                        return bool(self._refused) or (self._outboxes is not None and self._outboxes.has_waiting)
                 self._append(*taken)
 
     def settle(self) -> bool:
@@ -460,7 +460,7 @@ class StreamWriter(Closing):
             OperationNotAllowed: a scale has not ended within `wait_seconds`.
             AccelError: the store could not be read.
         """
-        has_gone_on = self._lanes is None or self._lanes.pump()
+        has_gone_on = self._outboxes is None or self._outboxes.pump()
         with self._lock:
             refused = list(self._refused)
             if self._stuck_since is None:
@@ -490,8 +490,8 @@ class StreamWriter(Closing):
 
     def _fail_waiting(self, error: BaseException, *, is_end: bool) -> None:
         """Fail all waiting events; if this is the end of writing, later events are refused with the same error."""
-        if self._lanes is not None:
-            self._lanes.fail(error)
+        if self._outboxes is not None:
+            self._outboxes.fail(error)
         with self._appending, self._lock:
             if is_end and self._end_of_writes is None:
                 self._end_of_writes = error
@@ -502,7 +502,7 @@ class StreamWriter(Closing):
         self._commits.fail(futures, error, sum(run.size_bytes for run in runs))
 
     def _append(self, segment_id: int, run: Events) -> None:
-        if self._lanes is not None and self._lanes.add(segment_id, run):
+        if self._outboxes is not None and self._outboxes.add(segment_id, run):
             return
         try:
             source = self if self._segments.are_shared else None
@@ -537,7 +537,7 @@ class StreamWriter(Closing):
                 self._open_segments(ids)
             self._route_anew(segments)
             return True
-        is_sent = self._lanes is None or self._lanes.are_idle(())  # else replies may report durable events
+        is_sent = self._outboxes is None or self._outboxes.are_idle(())  # else replies may report durable events
         if is_sent and self._stream.state() in (StreamState.SEALING, StreamState.SEALED):
             raise IllegalState(f"expected a stream that takes writes, found {self._stream.name} sealed")
         self._check_waited(f"successors of {segment_text(refused[0])}, which is sealed")
@@ -556,8 +556,8 @@ class StreamWriter(Closing):
         trouble: AccelError | None = None
         if to_open:
             owners, trouble = self._segments.find(self._name, to_open, are_numbered=self._are_numbered)
-            if self._lanes is not None:
-                self._lanes.open(owners)
+            if self._outboxes is not None:
+                self._outboxes.open(owners)
             to_open = [each for each in to_open if each not in owners]
         left = [*sealed, *(each for each in to_open if not self._host.takes_appends(self._name, each))]
         with self._lock:
@@ -586,7 +586,7 @@ class StreamWriter(Closing):
         """Whether no event is under way to replaced segments, so that later events in the present ones follow them."""
         before = set(self._router.segments.ids.tolist()).difference(ids)
         is_settled = all(self._host.is_settled(self._name, segment_id) for segment_id in before)
-        return is_settled and (self._lanes is None or self._lanes.are_idle(ids))
+        return is_settled and (self._outboxes is None or self._outboxes.are_idle(ids))
 
     def _check_waited(self, expected: str) -> None:
         with self._lock:
@@ -662,7 +662,7 @@ class StreamWriter(Closing):
         return numbering.check(count, number)
 
     def _adopt(self, segments: Segments) -> None:
-        if self._lanes is None:  # else other owners may open some of them
+        if self._outboxes is None:  # else other owners may open some of them
             self._open_segments(segments.ids.tolist())
         self._router = KeyRouter(segments)
 

@@ -17,7 +17,7 @@ import accel.errors
 import accel.streams.open_segments
 import spark_jobs.tasks  # noqa: F401 - has an error of its own, as the module above
 from accel.errors import AccelError, Sought
-from accel.lookup.steps import ImageStale
+from accel.lookup.search_requests import ImageStale
 
 GIVEN: dict[object, object] = {
     "Any": {"deleted": 3},

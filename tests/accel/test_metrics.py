@@ -1,4 +1,4 @@
-"""What a scrape tells: the numbers of `stats()`, what was spared, false positives of filters, time of requests."""
+"""What a scrape tells: the numbers of `stats()`, what was unopened, false positives of filters, time of requests."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ def test_opened_and_skipped_objects_are_those_that_the_lists_have(starts: list[i
     with settled(line_store(40), line_image(list(range(40)), end=400), policy=policy) as one:
         for start in starts:
             answer = one.get_objects(STREAM, start)
-            spared = answer.spared
-            skipped = spared.by_index + spared.by_filter + spared.by_bounds
-            assert min(spared.by_index, spared.by_filter, spared.by_bounds) >= 0
+            unopened = answer.unopened
+            skipped = unopened.by_index + unopened.by_filter + unopened.by_bounds
+            assert min(unopened.by_index, unopened.by_filter, unopened.by_bounds) >= 0
             assert skipped == (answer.objects_listed - answer.objects_opened if answer.rounds else 0)
         stats = one.stats().lookups
         told = scraped(AccelCollector(one))

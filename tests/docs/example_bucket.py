@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from accel.lookup.engine import UnderWay
-from accel.lookup.steps import HintReply, Reply
+from accel.lookup.search_requests import HintReply, Reply
 from loaders.layout import ObjectLayout
 from loaders.store import ObjectStore
 from tests.docs.pages import ROOT

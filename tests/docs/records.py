@@ -271,7 +271,7 @@ COLUMNS: Final[dict[str, tuple[str, str]]] = {
     "deadline_ms": ("ms since 1970", "until then nobody deletes an object with this id"),
     "retired_at_ms": ("ms since 1970", "when it was replaced, trimmed or withdrawn"),
     "retired_by": ("commits", "the commit that did; -1: an undo, which is final"),
-    "doomed": ("0 or 1", "1: delete pending; it never comes back"),
+    "delete_pending": ("0 or 1", "1: delete pending; it never comes back"),
     "stream_id": ("", "0 or above"),
     "start_offset": ("offset", "the first one that is kept; never falls"),
     "range_index": ("", "0 for the first owner of a stream, one more for each that follows"),

@@ -21,7 +21,7 @@ _REASONS: Mapping[str, tuple[str, ...]] = {
         "accel.catalog.parts:open_each",
         "accel.catalog.session:open_session",
         "accel.catalog.shard_writes:open_ranges",
-        "accel.catalog.survey:BulkScan.open_objects",
+        "accel.catalog.whole_catalog:BulkScan.open_objects",
         "accel.catalog.writer:NodeWriter.open_streams",
         "accel.cli.options:ReaderChoice.open",
         "accel.cli.options:StoreChoice.open",

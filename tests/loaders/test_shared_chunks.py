@@ -37,9 +37,9 @@ def test_ranges_are_those_of_the_object(random: Random, chunk: int, kept: int, l
     for _ in range(60):
         key, start = str(random.randrange(3)), random.randrange(SIZE)
         end = random.randint(start + 1, SIZE + 20)
-        before, at_hand = requests(store), chunks.at_hand(key, start, end)
+        before, cached = requests(store), chunks.cached(key, start, end)
         assert requests(store) == before
-        assert at_hand is None or bytes(at_hand) == store.get_range(key, start, end).body
+        assert cached is None or bytes(cached) == store.get_range(key, start, end).body
         assert bytes(chunks.get_range(key, start, end)) == store.get_range(key, start, end).body
 
 
@@ -56,8 +56,8 @@ def test_what_was_announced_is_what_the_object_has(random: Random, chunk: int, k
                 chunks.announce(key, start, end, pool)
             else:
                 assert bytes(chunks.begin(key, start, end, pool).result(10)) == store.get_range(key, start, end).body
-            at_hand = chunks.at_hand(key, start, end)
-            assert at_hand is None or bytes(at_hand) == store.get_range(key, start, end).body
+            cached = chunks.cached(key, start, end)
+            assert cached is None or bytes(cached) == store.get_range(key, start, end).body
 
 
 def test_what_is_announced_is_on_its_way_before_it_is_asked_for_and_costs_one_request() -> None:
@@ -109,7 +109,7 @@ def test_an_announcement_that_failed_is_asked_for_again() -> None:
         pool.submit(int).result(10)
         chunks.announce("0", 0, 16, pool)  # there is room: what could not be fetched counts no more
     assert requests(store) == 2
-    assert chunks.at_hand("0", 0, 16) is not None
+    assert chunks.cached("0", 0, 16) is not None
     with pytest.raises(KeyMissing):
         chunks.get_range("none", 0, 16)
 

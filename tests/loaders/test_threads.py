@@ -66,8 +66,8 @@ class EagerPool(HandPool):
         return future
 
 
-def reader(read: Callable[[int], bytes], *, at_hand: frozenset[int] = frozenset()) -> Reader[int, bytes]:
-    return Reader(read, len, at_hand.__contains__)
+def reader(read: Callable[[int], bytes], *, cached: frozenset[int] = frozenset()) -> Reader[int, bytes]:
+    return Reader(read, len, cached.__contains__)
 
 
 def of_size(size_bytes: int) -> Callable[[int], bytes]:
@@ -77,12 +77,12 @@ def of_size(size_bytes: int) -> Callable[[int], bytes]:
 @given(
     sizes=st.lists(st.integers(1, 20), max_size=30),
     eager=st.lists(st.booleans(), max_size=30),
-    at_hand=st.frozensets(st.integers(0, 30)),
+    cached=st.frozensets(st.integers(0, 30)),
     count_max=st.integers(1, 9),
     size_bytes_max=st.integers(0, 60),
 )
 def test_records_come_in_order_each_read_once_within_the_window(
-    sizes: list[int], eager: list[bool], at_hand: frozenset[int], count_max: int, size_bytes_max: int
+    sizes: list[int], eager: list[bool], cached: frozenset[int], count_max: int, size_bytes_max: int
 ) -> None:
     reads: list[int] = []
 
@@ -92,7 +92,7 @@ def test_records_come_in_order_each_read_once_within_the_window(
 
     pool = EagerPool(iter(eager))
     walk = read_ahead(
-        reader(read, at_hand=at_hand), range(len(sizes)), pool, count_max=count_max, size_bytes_max=size_bytes_max
+        reader(read, cached=cached), range(len(sizes)), pool, count_max=count_max, size_bytes_max=size_bytes_max
     )
     for number, record in enumerate(walk):
         assert record == bytes([number]) * sizes[number]
@@ -140,7 +140,7 @@ def test_an_error_comes_in_the_place_of_its_record_and_ends_the_walk() -> None:
 def test_what_is_at_hand_is_not_sent_to_the_pool() -> None:
     pool = HandPool()
     everything = frozenset(range(20))
-    assert len(list(read_ahead(reader(of_size(1), at_hand=everything), range(20), pool))) == 20
+    assert len(list(read_ahead(reader(of_size(1), cached=everything), range(20), pool))) == 20
     assert not pool.tasks
 
 

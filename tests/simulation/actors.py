@@ -439,4 +439,4 @@ class CollectorActor(Actor):
             report = error.report
         for reason, tally in tallies_of(report.deleted).items():
             self.machine.oracle.counts[f"collected: {reason}"] += tally.objects
-        self.machine.oracle.counts["spared"] += len(report.spared)
+        self.machine.oracle.counts["left_alone"] += len(report.left_alone)

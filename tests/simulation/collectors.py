@@ -74,35 +74,35 @@ class Collector:
             self.machine.count("expired promises")
 
     def _collect_list(self, node_id: int) -> None:
-        doomed: list[int] = []
+        delete_pending: list[int] = []
 
         def doom(now: NodeList | None) -> NodeList | None:
             changed, ids = with_delete_pending(now or NodeList(node_id), self._before_ms())
-            doomed[:] = ids.tolist()
+            delete_pending[:] = ids.tolist()
             return changed
 
         key = self.catalog.parts.keys.node_list(node_id)
         seen = key.change(doom)
-        self._delete(doomed)
-        if doomed:
-            key.change(lambda now: without_collected(now or NodeList(node_id), doomed), seen=seen)
+        self._delete(delete_pending)
+        if delete_pending:
+            key.change(lambda now: without_collected(now or NodeList(node_id), delete_pending), seen=seen)
             self.machine.count("collected")
 
     def _collect_bucket(self, number: int) -> None:
-        doomed: list[int] = []
+        delete_pending: list[int] = []
 
         def doom(now: StreamShard | None) -> StreamShard | None:
             changed, ids = with_delete_pending(now or StreamShard(number), self._before_ms())
-            doomed[:] = ids.tolist()
+            delete_pending[:] = ids.tolist()
             return changed
 
         def forget(now: StreamShard | None) -> StreamShard | None:
-            return without_collected(now or StreamShard(number), doomed)
+            return without_collected(now or StreamShard(number), delete_pending)
 
         key = self.catalog.parts.keys.shard(number)
         seen = key.change(doom)
-        self._delete(doomed)
-        if doomed:
+        self._delete(delete_pending)
+        if delete_pending:
             key.change(forget, seen=seen)
             self.machine.count("collected stream objects")
 

@@ -2,7 +2,7 @@
 
     found once        every acknowledged offset from the stream's first kept one on lies in exactly one live object
     no overlap        no two live objects claim the same offset of a stream
-    all there         every listed object is in the store, with its size; retired ones until they are doomed
+    all there         every listed object is in the store, with its size; retired ones until they are delete pending
     nothing extra     a stream's first kept offset was asked for by somebody who trimmed
     sketches          each live object of a list has the sketch of the streams that its bytes hold
 
@@ -17,10 +17,10 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from accel.catalog.facts import sketch_rows
 from accel.catalog.keys import CatalogKeys
 from accel.catalog.parts import catalog_tables
 from accel.catalog.records import NodeList, StreamShard
+from accel.catalog.sketches_and_ends import sketch_rows
 from loaders.errors import KeyMissing
 from loaders.tables.typed_key import TypedKey
 from loaders.versions import Versioned
@@ -81,7 +81,7 @@ class Invariants:
             for object_id, size_bytes in rows[["object_id", "size_bytes"]].tolist():
                 self._check_there(object_id, size_bytes)
         for rows in [each.retired for each in lists] + [each.retired for each in buckets]:
-            for object_id, size_bytes in rows[rows["doomed"] == 0][["object_id", "size_bytes"]].tolist():
+            for object_id, size_bytes in rows[rows["delete_pending"] == 0][["object_id", "size_bytes"]].tolist():
                 self._check_there(object_id, size_bytes)
 
     def _check_sketches(self, lists: list[NodeList]) -> None:

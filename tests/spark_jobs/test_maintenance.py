@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.survey import BulkScan
 from accel.catalog.verify import verify
+from accel.catalog.whole_catalog import BulkScan
 from accel.errors import AccelError, KeyMissing
 from loaders.layout import ObjectLayout
 from spark_jobs.survey import SparkBulkScan, key_prefixes

@@ -36,7 +36,7 @@ SHARED: dict[str, tuple[str, ...]] = {
     ),
     "commits": (
         "accel.catalog.catalog.ObjectCatalog",
-        "accel.catalog.facts.KnownEnds",
+        "accel.catalog.sketches_and_ends.KnownEnds",
         "accel.catalog.keys.CatalogKeys",
         "accel.catalog.parts.CatalogParts",
         "accel.catalog.refresh.BuiltImage",
@@ -118,8 +118,8 @@ NOTHING = "keeps nothing that changes"
 
 ELSEWHERE: dict[str, str] = {
     "accel.catalog.catalog._Opened": "its two fields are set at once, and the parts guard their own change",
-    "accel.catalog.foreign.ForeignAccess": NOTHING,
-    "accel.catalog.foreign.ForeignCatalog": NOTHING + " but whether it is closed",
+    "accel.catalog.from_image.ImageAccess": NOTHING,
+    "accel.catalog.from_image.ImageCatalog": NOTHING + " but whether it is closed",
     "accel.cli.demo._SizeLog": "appends to one list; the demonstration alone uses it",
     "accel.cli.objects.opening.CountedReads": "adds within one lock; commands alone use it",
     "accel.cli.objects.opening.LocalFiles": NOTHING,

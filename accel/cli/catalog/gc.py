@@ -260,7 +260,7 @@ def _outcomes(report: CollectionReport) -> dict[str, dict[Collectable, str]]:
     """The objects by outcome, each with the error or with what was found where it was not deleted."""
     return {
         "deleted": dict.fromkeys(report.deleted, ""),
-        "spared": dict.fromkeys(report.spared, ""),
+        "left_alone": dict.fromkeys(report.left_alone, ""),
         "failed": dict(report.failed),
         "unproven": dict(report.unproven),
         "not reached": dict.fromkeys(report.not_reached, ""),

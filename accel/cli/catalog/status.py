@@ -207,7 +207,7 @@ def _delete_pending(state: CatalogState) -> dict[str, int]:
     """The objects that gc may delete: those that stay after a gc are not proven to be ours."""
     retired = [node_list.retired for node_list in state.node_lists().values()]
     retired += [seen.value.retired for seen in state.shards]
-    sizes = [rows["size_bytes"][rows["doomed"] != 0] for rows in retired]
+    sizes = [rows["size_bytes"][rows["delete_pending"] != 0] for rows in retired]
     return {"objects": sum(map(len, sizes)), "bytes": sum(int(each.sum()) for each in sizes)}
 
 

@@ -156,7 +156,7 @@ class SharedSegments:
                 trouble = self._unreachable(node_id, owner, f"{some_ids(theirs)} of {'/'.join(stream)}")
         return found, trouble
 
-    def lanes(
+    def outboxes(
         self,
         name: StreamName,
         source: EventSource,
@@ -308,13 +308,13 @@ class SharedSegments:
 
 
 @dataclass(slots=True, eq=False)
-class _Lane:
+class _Outbox:
     """The events for the owner of one segment, which are sent in one request at a time.
 
     Attributes:
         runs: events that were not sent.
         sent: events that were sent, without a reply yet.
-        is_busy: whether a thread sends events of this lane.
+        is_busy: whether a thread sends events of this outbox.
     """
 
     owner: Owner
@@ -356,7 +356,7 @@ class Forwarding:
         self._numbered = numbered
         self._commits, self._system = shared.own.commits, shared.own.system
         self._lock = Lock()  # guards the attributes below
-        self._lanes: dict[int, _Lane] = {}
+        self._outboxes: dict[int, _Outbox] = {}
         self._since: dict[int, float] = {}  # when each segment's events began to wait in vain
         self._stopped = Event()
 
@@ -364,29 +364,29 @@ class Forwarding:
         """Send events of these segments to their owners from now on."""
         with self._lock:
             for segment_id, owner in owners.items():
-                self._lanes.setdefault(segment_id, _Lane(owner, segment_id))
+                self._outboxes.setdefault(segment_id, _Outbox(owner, segment_id))
 
     def add(self, segment_id: int, run: Events) -> bool:
         """Take events for the owner of a segment; returns False if no owner was set. No request."""
         with self._lock:
-            lane = self._lanes.get(segment_id)
-            if lane is None:
+            outbox = self._outboxes.get(segment_id)
+            if outbox is None:
                 return False
-            lane.runs.append(run)
-            begins = not lane.is_busy and self._shared.has_threads
-            lane.is_busy = lane.is_busy or begins
+            outbox.runs.append(run)
+            begins = not outbox.is_busy and self._shared.has_threads
+            outbox.is_busy = outbox.is_busy or begins
         if begins:
-            self._shared.submit(lambda: self._work(lane))
+            self._shared.submit(lambda: self._work(outbox))
         return True
 
     def are_idle(self, but: Collection[int]) -> bool:
         """Whether no events wait or are under way for segments other than these; if so, forgets the other segments."""
         with self._lock:
-            others = [segment_id for segment_id in self._lanes if segment_id not in but]
-            if not all(self._lanes[segment_id].is_idle for segment_id in others):
+            others = [segment_id for segment_id in self._outboxes if segment_id not in but]
+            if not all(self._outboxes[segment_id].is_idle for segment_id in others):
                 return False
             for segment_id in others:
-                del self._lanes[segment_id]
+                del self._outboxes[segment_id]
                 self._since.pop(segment_id, None)
             return True
 
@@ -394,7 +394,7 @@ class Forwarding:
     def has_waiting(self) -> bool:
         """Whether events wait that the caller has to send; False with background threads."""
         with self._lock:
-            return not self._shared.has_threads and not all(lane.is_idle for lane in self._lanes.values())
+            return not self._shared.has_threads and not all(outbox.is_idle for outbox in self._outboxes.values())
 
     def pump(self) -> bool:
         """Send waiting events, if there are no background threads; returns whether any request made progress.
@@ -405,85 +405,85 @@ class Forwarding:
         if self._shared.has_threads:
             return True
         with self._lock:
-            lanes = [lane for lane in self._lanes.values() if not lane.is_idle]
-        gone_on = not lanes
-        for lane in lanes:
-            while self._holds(lane) and self._step(lane):
+            outboxes = [outbox for outbox in self._outboxes.values() if not outbox.is_idle]
+        gone_on = not outboxes
+        for outbox in outboxes:
+            while self._holds(outbox) and self._step(outbox):
                 gone_on = True
         return gone_on
 
     def fail(self, error: BaseException) -> None:
         """Fail all waiting events, and send no more; events of a request under way are in doubt."""
         self._stopped.set()
-        for lane in list(self._lanes.values()):
-            if lane.is_busy and lane.sent is not None:
-                owner, segment = lane.owner, f"{segment_text(lane.segment_id)} of {'/'.join(self._name)}"
-                self._fail_sent(lane, lane.sent, ForwardInDoubt(owner.node_id, owner.address, segment))
-            self._fail_lane(lane.segment_id, error)
+        for outbox in list(self._outboxes.values()):
+            if outbox.is_busy and outbox.sent is not None:
+                owner, segment = outbox.owner, f"{segment_text(outbox.segment_id)} of {'/'.join(self._name)}"
+                self._fail_sent(outbox, outbox.sent, ForwardInDoubt(owner.node_id, owner.address, segment))
+            self._fail_outbox(outbox.segment_id, error)
 
     # One segment
 
-    def _holds(self, lane: _Lane) -> bool:
+    def _holds(self, outbox: _Outbox) -> bool:
         with self._lock:
-            return self._lanes.get(lane.segment_id) is lane and (lane.sent is not None or bool(lane.runs))
+            return self._outboxes.get(outbox.segment_id) is outbox and (outbox.sent is not None or bool(outbox.runs))
 
-    def _work(self, lane: _Lane) -> None:
+    def _work(self, outbox: _Outbox) -> None:
         """Send the events of a segment, until none wait."""
-        while self._goes_on(lane):
+        while self._goes_on(outbox):
             try:
-                has_gone_on = self._step(lane)
+                has_gone_on = self._step(outbox)
             except AccelError as error:
                 self._commits.troubled(self._source, error)
                 has_gone_on = False
             except BaseException as error:  # set as result of the events, because no caller waits for this thread
-                self._fail_lane(lane.segment_id, error)
+                self._fail_outbox(outbox.segment_id, error)
                 raise
             if not has_gone_on and self._system.wait is not None:
                 self._system.wait(self._stopped, PAUSE_SECONDS)
 
-    def _goes_on(self, lane: _Lane) -> bool:
+    def _goes_on(self, outbox: _Outbox) -> bool:
         with self._lock:
-            is_held = self._lanes.get(lane.segment_id) is lane
-            lane.is_busy = is_held and (lane.sent is not None or bool(lane.runs))
-            return lane.is_busy
+            is_held = self._outboxes.get(outbox.segment_id) is outbox
+            outbox.is_busy = is_held and (outbox.sent is not None or bool(outbox.runs))
+            return outbox.is_busy
 
-    def _step(self, lane: _Lane) -> bool:
+    def _step(self, outbox: _Outbox) -> bool:
         """Send one request; returns whether the next one may follow at once.
 
         Raises:
             OwnerUnreachable, ForwardInDoubt: no reply, and the owner's lease is valid.
             AccelError: the table of owners could not be read.
         """
-        events, client = self._next(lane), self._shared.client
+        events, client = self._next(outbox), self._shared.client
         if events is None or client is None:
             return False
         try:
-            request = self._request(lane, events)
+            request = self._request(outbox, events)
         except EventLostError as lost:
-            self._fail_sent(lane, events, lost.error)
+            self._fail_sent(outbox, events, lost.error)
             return True
         try:
-            reply = client.append(lane.owner, request)
+            reply = client.append(outbox.owner, request)
             if reply.status is Status.OTHER_OWNER:
-                raise self._unreachable(lane, "another process there")
+                raise self._unreachable(outbox, "another process there")
         except (OwnerUnreachable, ForwardInDoubt) as error:
-            return self._heed(lane, error)
+            return self._heed(outbox, error)
         if reply.status is Status.BUSY:
-            self._check_waited(lane, self._unreachable(lane, "it busy"))
+            self._check_waited(outbox, self._unreachable(outbox, "it busy"))
             return False
         if reply.status is Status.DURABLE and len(reply.offsets) == len(events.payloads):
-            self._conclude(lane, events, reply.offsets)
+            self._conclude(outbox, events, reply.offsets)
         else:
-            self._end(lane)
+            self._end(outbox)
         return True
 
-    def _next(self, lane: _Lane) -> Events | None:
+    def _next(self, outbox: _Outbox) -> Events | None:
         with self._lock:
-            if lane.sent is None and lane.runs:
-                lane.sent = first_events(lane.runs, EVENTS_MAX, BODY_BYTES_MAX // 2)
-            return lane.sent
+            if outbox.sent is None and outbox.runs:
+                outbox.sent = first_events(outbox.runs, EVENTS_MAX, BODY_BYTES_MAX // 2)
+            return outbox.sent
 
-    def _request(self, lane: _Lane, events: Events) -> AppendRequest:
+    def _request(self, outbox: _Outbox, events: Events) -> AppendRequest:
         """Return the request for events.
 
         Raises:
@@ -491,14 +491,14 @@ class Forwarding:
         """
         most = BODY_BYTES_MAX - HEAD_SIZE_BYTES
         if len(events.payloads[0]) > most:
-            segment = f"{segment_text(lane.segment_id)}, which another owner has"
+            segment = f"{segment_text(outbox.segment_id)}, which another owner has"
             found = len(events.payloads[0])
             raise EventLostError(FormatLimit(f"expected an event of at most {most} bytes for {segment}, found {found}"))
         said = self._numbered(events)
         return AppendRequest(
             *self._name,
-            lane.segment_id,
-            lane.owner.token,
+            outbox.segment_id,
+            outbox.owner.token,
             said.writer_id,
             list(said.numbers),
             list(said.positions),
@@ -506,55 +506,55 @@ class Forwarding:
             events.payloads,
         )
 
-    def _conclude(self, lane: _Lane, events: Events, offsets: Sequence[int]) -> None:
+    def _conclude(self, outbox: _Outbox, events: Events, offsets: Sequence[int]) -> None:
         with self._lock:
-            lane.sent = None
-            self._since.pop(lane.segment_id, None)
-        places = (EventPlace(lane.segment_id, offset) for offset in offsets)
+            outbox.sent = None
+            self._since.pop(outbox.segment_id, None)
+        places = (EventPlace(outbox.segment_id, offset) for offset in offsets)
         self._commits.conclude(zip(events.futures, places, strict=True), events.size_bytes)
 
-    def _heed(self, lane: _Lane, error: OwnerUnreachable | ForwardInDoubt) -> bool:
+    def _heed(self, outbox: _Outbox, error: OwnerUnreachable | ForwardInDoubt) -> bool:
         """Handle a missing reply: raise the error if the owner's lease is valid, else give the events back."""
-        now = self._shared.owners.find(lane.owner.node_id)
-        if now is not None and now.token == lane.owner.token and not now.is_expired(self._shared.owners.now_ms()):
-            self._check_waited(lane, error)
+        now = self._shared.owners.find(outbox.owner.node_id)
+        if now is not None and now.token == outbox.owner.token and not now.is_expired(self._shared.owners.now_ms()):
+            self._check_waited(outbox, error)
             raise error
-        self._end(lane)
+        self._end(outbox)
         return True
 
-    def _fail_sent(self, lane: _Lane, events: Events, error: BaseException) -> None:
+    def _fail_sent(self, outbox: _Outbox, events: Events, error: BaseException) -> None:
         with self._lock:
-            lane.sent = None
+            outbox.sent = None
         self._commits.fail(events.futures, error, events.size_bytes)
 
-    def _unreachable(self, lane: _Lane, found: str) -> OwnerUnreachable:
-        segment = f"{segment_text(lane.segment_id)} of {'/'.join(self._name)}"
-        return OwnerUnreachable(lane.owner.node_id, lane.owner.address, segment, found)
+    def _unreachable(self, outbox: _Outbox, found: str) -> OwnerUnreachable:
+        segment = f"{segment_text(outbox.segment_id)} of {'/'.join(self._name)}"
+        return OwnerUnreachable(outbox.owner.node_id, outbox.owner.address, segment, found)
 
-    def _check_waited(self, lane: _Lane, error: AccelError) -> None:
+    def _check_waited(self, outbox: _Outbox, error: AccelError) -> None:
         """Fail the events of a segment that have waited for too long."""
         now = self._system.timer()
         with self._lock:
-            since = self._since.setdefault(lane.segment_id, now)
+            since = self._since.setdefault(outbox.segment_id, now)
         if now - since >= self._shared.settings.wait_seconds:
-            self._fail_lane(lane.segment_id, error)
+            self._fail_outbox(outbox.segment_id, error)
 
-    def _end(self, lane: _Lane) -> None:
+    def _end(self, outbox: _Outbox) -> None:
         """Give the remaining events of a segment back to the writer, because its owner takes no more."""
 
         def left() -> list[Events]:
             with self._lock:
-                return self._closed(lane.segment_id)
+                return self._closed(outbox.segment_id)
 
-        self._give_back(lane.segment_id, left)
+        self._give_back(outbox.segment_id, left)
 
     def _closed(self, segment_id: int) -> list[Events]:
-        lane = self._lanes.pop(segment_id, None)
-        if lane is None:
+        outbox = self._outboxes.pop(segment_id, None)
+        if outbox is None:
             return []
-        return [*([] if lane.sent is None else [lane.sent]), *lane.runs]
+        return [*([] if outbox.sent is None else [outbox.sent]), *outbox.runs]
 
-    def _fail_lane(self, segment_id: int, error: BaseException) -> None:
+    def _fail_outbox(self, segment_id: int, error: BaseException) -> None:
         with self._lock:
             runs = self._closed(segment_id)
             self._since.pop(segment_id, None)

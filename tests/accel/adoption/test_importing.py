@@ -24,9 +24,9 @@ from accel.adoption.importing import (
 )
 from accel.catalog import CatalogSettings, ObjectCatalog
 from accel.catalog.collect import collect, delete_stray, find_stray, plan_collection
-from accel.catalog.facts import sketch_rows
 from accel.catalog.keys import IMPORT_PROGRESS, NODE_LISTS, parse_node_key
 from accel.catalog.records import NodeList, refs_of
+from accel.catalog.sketches_and_ends import sketch_rows
 from accel.catalog.verify import verify
 from accel.errors import MaintenanceRefused
 from bloom import StreamSketch

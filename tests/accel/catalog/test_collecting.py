@@ -147,7 +147,7 @@ def test_a_writer_that_is_faster_than_the_collector_keeps_its_object(world: Agin
         plan = plan_collection(catalog)
         catalog.commit_compaction(4, [world.target, world.sources[3]], target)
         report = collect(catalog, plan)
-        assert [each.object_id for each in report.spared] == [object_id]
+        assert [each.object_id for each in report.left_alone] == [object_id]
         assert held(catalog, 1) == [(object_id, 0, 4)]
 
 
@@ -248,7 +248,7 @@ def test_more_than_a_batch_is_deleted_in_batches_each_with_its_journal(world: Ag
         done: list[int] = []
         report = collect(catalog, plan_collection(catalog), progress=done.append)
         assert len(report.journals) == len(done) == 2
-        assert done[-1] == len(report.deleted) + len(report.spared)
+        assert done[-1] == len(report.deleted) + len(report.left_alone)
         assert len(report.deleted) == len(world.journal())
     assert len(world.object_ids()) == 2
 

@@ -19,8 +19,8 @@ from accel.catalog import CatalogSettings, NodeWriter
 from accel.catalog.collect import collect, plan_collection
 from accel.catalog.keys import NODE_LISTS
 from accel.catalog.problems import ProblemKind, Severity
-from accel.catalog.survey import read_survey
 from accel.catalog.verify import NOT_LOOKED_AT, Verdict, Verification, verify
+from accel.catalog.whole_catalog import read_survey
 from accel.errors import AccelError, CorruptObject, MaintenanceRefused
 from accel.image import MetadataImage, StreamObject
 from loaders.merge.transfer import open_sources

@@ -131,7 +131,7 @@ def test_a_doubt_that_comes_between_plan_and_collection_spares_what_it_may_conce
         put_back(world)
         report = collect(catalog, plan)
         assert world.object_ids() == before - ids(world.replaced)
-        assert world.orphan in {each.object_id for each in report.spared}
+        assert world.orphan in {each.object_id for each in report.left_alone}
 
 
 def test_if_all_lists_are_in_doubt_nothing_is_collected(world: TwoNodes) -> None:

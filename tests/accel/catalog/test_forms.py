@@ -11,7 +11,6 @@ import pytest
 from numpy.typing import NDArray
 
 from accel.catalog import records
-from accel.catalog.facts import sketch_rows
 from accel.catalog.records import (
     LIVE,
     OWNED_RANGE,
@@ -25,6 +24,7 @@ from accel.catalog.records import (
     make_rows,
     retype_rows,
 )
+from accel.catalog.sketches_and_ends import sketch_rows
 from bloom import StreamSketch
 from loaders.errors import CorruptObject, FormatTooNew
 from loaders.tables.columns import pack_columns
@@ -49,7 +49,9 @@ def list_of_objects(count: int) -> NodeList:
         tail_checksum=-1,
         added_by=np.arange(count) + 70_000,
     )
-    retired = retype_rows(live[:50], RETIRED, {"retired_at_ms": 1_760_000_900_000, "retired_by": 71_000, "doomed": 0})
+    retired = retype_rows(
+        live[:50], RETIRED, {"retired_at_ms": 1_760_000_900_000, "retired_by": 71_000, "delete_pending": 0}
+    )
     prepared = make_rows(PREPARED, object_id=np.arange(8) + 9_000_000, deadline_ms=1_760_086_400_000)
     return NodeList(7, 3, 75_000, live[50:], prepared, retired)
 

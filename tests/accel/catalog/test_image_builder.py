@@ -76,7 +76,7 @@ def node_list(node_id: int, *order_ids: int, stream_objects: Sequence[Mapping[st
 def bucket(number: int, *stream_ids: int, start_offset: int = 0, **rows: Sequence[Mapping[str, int]]) -> StreamShard:
     """A stream shard whose streams node 0 owns."""
     owned = {"range_index": 0, "epoch": 1, "start": 0, "end": -1, "node_id": 0}
-    retired = [{"retired_at_ms": 9, "doomed": 0, **row} for row in rows.get("retired", ())]
+    retired = [{"retired_at_ms": 9, "delete_pending": 0, **row} for row in rows.get("retired", ())]
     return StreamShard(
         number,
         rows_of(STREAM, [{"stream_id": each} for each in stream_ids], start_offset=start_offset),

@@ -143,7 +143,7 @@ def test_a_compaction_takes_the_place_and_the_oldest_time_of_its_sources() -> No
     assert spans(now) == [(0, 0), (1, 2), (3, 3)]
     assert now.live["data_time_ms"][1] == 1011
     assert now.live["added_by"].tolist() == [0, 4, 3]
-    assert now.retired[["object_id", "retired_at_ms", "retired_by", "doomed"]].tolist() == [
+    assert now.retired[["object_id", "retired_at_ms", "retired_by", "delete_pending"]].tolist() == [
         (11, 5000, 4, 0),
         (12, 5000, 4, 0),
     ]

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from accel.catalog.compact import check_compaction
-from accel.catalog.facts import sketch_rows
 from accel.catalog.node_list import (
     after_undo,
     check_list,
@@ -27,6 +26,7 @@ from accel.catalog.node_list import (
     without_withdrawn,
 )
 from accel.catalog.records import NodeList, ObjectFacts, with_delete_pending, without_collected
+from accel.catalog.sketches_and_ends import sketch_rows
 from accel.catalog.stream_shards import (
     check_shard,
     with_stream_objects,
@@ -63,7 +63,7 @@ class ListHistory(RuleBasedStateMachine):
         self.bucket = bucket_of_streams(*STREAMS)
         self.contents: dict[int, Runs] = {}
         self.ends = dict.fromkeys(STREAMS, 0)
-        self.doomed: set[int] = set()
+        self.delete_pending: set[int] = set()
         self.unsketched: set[int] = set()
         self.expired: list[int] = []
         self.versions: list[Version] = []
@@ -112,7 +112,7 @@ class ListHistory(RuleBasedStateMachine):
         target = None if added is None else facts(added, stream_ids=shared)
         after = done(with_compaction(promised, removed, target, rows, self.clock_ms))
         assert with_compaction(after, removed, target, rows, self.clock_ms + 1) is None
-        self.versions = [*self.versions[-4:], Version(self.now, self.undos, len(self.doomed))]
+        self.versions = [*self.versions[-4:], Version(self.now, self.undos, len(self.delete_pending))]
         self.now = after
 
     @rule()
@@ -143,18 +143,18 @@ class ListHistory(RuleBasedStateMachine):
 
     @rule()
     def doom(self) -> None:
-        doomed, ids = with_delete_pending(self.now, self.clock_ms - RETENTION_MS)
-        doomed_bucket, own_ids = with_delete_pending(self.bucket, self.clock_ms - RETENTION_MS)
-        self.now = self.now if doomed is None else doomed
-        self.bucket = self.bucket if doomed_bucket is None else doomed_bucket
-        self.doomed |= {*ids.tolist(), *own_ids.tolist()}
+        delete_pending, ids = with_delete_pending(self.now, self.clock_ms - RETENTION_MS)
+        pending_bucket, own_ids = with_delete_pending(self.bucket, self.clock_ms - RETENTION_MS)
+        self.now = self.now if delete_pending is None else delete_pending
+        self.bucket = self.bucket if pending_bucket is None else pending_bucket
+        self.delete_pending |= {*ids.tolist(), *own_ids.tolist()}
 
     @rule(share=st.integers(1, 3))
     def collect(self, share: int) -> None:
-        doomed = self.now.retired["object_id"][self.now.retired["doomed"] != 0][::share]
-        self.now = without_collected(self.now, doomed) or self.now
-        doomed = self.bucket.retired["object_id"][self.bucket.retired["doomed"] != 0][::share]
-        self.bucket = without_collected(self.bucket, doomed) or self.bucket
+        delete_pending = self.now.retired["object_id"][self.now.retired["delete_pending"] != 0][::share]
+        self.now = without_collected(self.now, delete_pending) or self.now
+        delete_pending = self.bucket.retired["object_id"][self.bucket.retired["delete_pending"] != 0][::share]
+        self.bucket = without_collected(self.bucket, delete_pending) or self.bucket
 
     @rule()
     def open_session(self) -> None:
@@ -168,7 +168,7 @@ class ListHistory(RuleBasedStateMachine):
         try:
             result = after_undo(self.now, earlier, self.clock_ms)
         except CommitRefused:
-            assert self.undos > version.undos or len(self.doomed) > version.dooms
+            assert self.undos > version.undos or len(self.delete_pending) > version.dooms
             return
         following = self.now if result is None else result.node_list
         old = following.live["object_id"][following.live["order_id"] < earlier.next_order_id]
@@ -229,10 +229,10 @@ class ListHistory(RuleBasedStateMachine):
         assert self.now.sketches.tolist() == expected.tolist()
 
     @invariant()
-    def what_is_doomed_or_expired_never_comes_back(self) -> None:
+    def what_is_delete_pending_or_expired_never_comes_back(self) -> None:
         live = {*live_ids(self.now), *self.now.stream_objects["object_id"].tolist()}
         live |= set(self.bucket.stream_objects["object_id"].tolist())
-        assert not live & self.doomed
+        assert not live & self.delete_pending
         assert not live & set(self.expired)
 
     # The model's own

@@ -63,7 +63,7 @@ def test_a_commit_is_not_taken_back_twice() -> None:
         after_undo(now, between, NOW_MS)
 
 
-def test_a_doomed_object_is_never_revived() -> None:
+def test_an_object_that_is_delete_pending_is_never_revived() -> None:
     earlier = list_of(10, 11)
     now = done(with_delete_pending(compacted(earlier, [10, 11], 20, now_ms=5000), 5001)[0])
     with pytest.raises(CommitRefused, match="expected objects that are not delete pending, found 10, 11 being deleted"):

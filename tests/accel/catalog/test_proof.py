@@ -188,7 +188,7 @@ def test_an_object_that_is_gone_costs_its_row_and_no_delete(world: AgingWorld) -
     store = Watched(world.memory)
     with world.open(store) as catalog:
         report = collect(catalog, plan_collection(catalog))
-        assert [each.object_id for each in report.spared] == [gone]
+        assert [each.object_id for each in report.left_alone] == [gone]
         assert not len(catalog.refresh_state().node_lists()[4].retired)
     assert gone not in {line["object_id"] for line in world.journal()}
     assert store.requests["get_range", LAYOUT.object_key(gone)] == 0
@@ -213,7 +213,7 @@ def test_a_dry_run_says_what_a_collection_then_does_and_writes_nothing() -> None
         seen = foresee(catalog, plan)
         assert {info.key: info.etag for info in world.memory.list("")} == before
         report = collect(catalog, plan)
-    assert (seen.deleted, seen.unproven, seen.spared) == (report.deleted, report.unproven, report.spared)
+    assert (seen.deleted, seen.unproven, seen.left_alone) == (report.deleted, report.unproven, report.left_alone)
     assert seen.deleted
     assert seen.unproven
 
@@ -230,7 +230,7 @@ def test_a_dry_run_that_is_told_to_stop_shows_what_it_has_looked_at(world: Aging
 
         report = foresee(catalog, plan, progress=stop)
     assert report.not_reached == plan.objects[1000:] != ()
-    assert len(report.deleted) + len(report.spared) == 1000
+    assert len(report.deleted) + len(report.left_alone) == 1000
 
 
 def test_a_proof_is_one_request_for_an_object_with_a_mark(world: AgingWorld) -> None:

@@ -174,8 +174,8 @@ class BucketHistory(RuleBasedStateMachine):
     @rule(passed_ms=st.integers(0, 4))
     def collect(self, passed_ms: int) -> None:
         self.clock_ms += passed_ms
-        doomed, ids = with_delete_pending(self.bucket, self.clock_ms - RETENTION_MS)
-        self.bucket = self.bucket if doomed is None else doomed
+        delete_pending, ids = with_delete_pending(self.bucket, self.clock_ms - RETENTION_MS)
+        self.bucket = self.bucket if delete_pending is None else delete_pending
         if len(ids):
             self.bucket = done(without_collected(self.bucket, ids))
         for stream in self.model.values():

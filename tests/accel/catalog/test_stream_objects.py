@@ -98,18 +98,18 @@ def test_a_merge_is_of_one_object_of_the_named_stream() -> None:
         with_replacement(filled(), 5, stream_objects((30, 3, 0, 15)), [20, 21], 900)
 
 
-def test_retired_objects_are_doomed_before_they_are_forgotten() -> None:
+def test_retired_objects_are_delete_pending_before_they_are_forgotten() -> None:
     bucket = done(with_replacement(filled(), 3, stream_objects((30, 3, 0, 15)), [21, 20], 900))
     assert with_delete_pending(bucket, 900)[0] is None
     with pytest.raises(
         CommitRefused, match="expected deleted objects to be delete pending before, found 20, 21 that are not"
     ):
         without_collected(bucket, [20, 21])
-    doomed, found = with_delete_pending(bucket, 901)
+    delete_pending, found = with_delete_pending(bucket, 901)
     assert found.tolist() == [20, 21]
-    assert with_delete_pending(done(doomed), 901)[0] is None
-    left = done(without_collected(done(doomed), [20]))
+    assert with_delete_pending(done(delete_pending), 901)[0] is None
+    left = done(without_collected(done(delete_pending), [20]))
     assert ids(left.retired) == [21]
     assert without_collected(left, [20]) is None
     with pytest.raises(CommitRefused, match="found 30 that are not"):
-        without_collected(done(doomed), [30])
+        without_collected(done(delete_pending), [30])

@@ -18,9 +18,9 @@ import pytest
 from accel import ReadAccelerator
 from accel.catalog import CatalogSettings, NodeWriter, ObjectCatalog
 from accel.catalog.collect import collect, plan_collection
-from accel.catalog.survey import read_survey
 from accel.catalog.undo import undo
 from accel.catalog.verify import stream_object_rows, verify
+from accel.catalog.whole_catalog import read_survey
 from accel.compaction import CompactionSettings
 from accel.compaction.planning import plan_compaction
 from accel.compaction.running import compact

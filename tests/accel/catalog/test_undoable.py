@@ -90,7 +90,7 @@ def test_a_refresh_asks_once_after_trimming_too(compacted: Compacted) -> None:
         assert compacted.world.store.snapshot().total.requests == keys
 
 
-def test_a_commit_can_be_undone_until_its_sources_are_doomed(compacted: Compacted) -> None:
+def test_a_commit_can_be_undone_until_its_sources_are_delete_pending(compacted: Compacted) -> None:
     assert undoable_commits(list_of_node(compacted.catalog)).tolist() == [4]
     compacted.world.clock.seconds += FORMAT.retired_seconds + 1
     collect(compacted.catalog, plan_collection(compacted.catalog))

@@ -150,7 +150,7 @@ def test_an_undo_that_was_first_wins(world: Compacted) -> None:
         undo(catalog, 4)
         report = collect(other, plan)
         assert report.deleted == ()
-        assert report.spared == plan.objects
+        assert report.left_alone == plan.objects
         assert contents(catalog) == expected(world)
 
 

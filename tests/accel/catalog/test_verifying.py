@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.facts import sketch_rows
 from accel.catalog.node_list import with_sketches
 from accel.catalog.problems import ProblemKind, Severity
 from accel.catalog.records import NodeList, StreamShard, join_rows
+from accel.catalog.sketches_and_ends import sketch_rows
 from accel.catalog.stream_shards import shard_of
 from accel.catalog.undo import undo
 from accel.catalog.verify import Verdict, Verification, verify

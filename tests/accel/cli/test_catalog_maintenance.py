@@ -12,7 +12,7 @@ import pytest
 from click.testing import Result
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.facts import sketch_rows
+from accel.catalog.sketches_and_ends import sketch_rows
 from accel.catalog.undo import undo, unfinished_commits
 from accel.catalog.verify import NOT_LOOKED_AT
 from accel.system import SYSTEM, Components
@@ -189,7 +189,7 @@ def test_a_listing_that_fails_is_not_taken_for_a_bucket_without_orphans(
         del store
         raise AccessDenied("list", prefix, "forbidden")
 
-    monkeypatch.setattr("accel.catalog.survey.list_objects", denied)
+    monkeypatch.setattr("accel.catalog.whole_catalog.list_objects", denied)
     result = shop.run("verify")
     assert result.exit_code == 1
     assert "orphans not counted" in result.stdout

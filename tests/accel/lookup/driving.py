@@ -12,7 +12,7 @@ from accel.lookup.answer import Answer, Request
 from accel.lookup.explain import Trace
 from accel.lookup.index_cache import SharedIndexCache
 from accel.lookup.search import search
-from accel.lookup.steps import IndexCache, OpenObjects, Reply, Searching
+from accel.lookup.search_requests import IndexCache, OpenObjects, Reply, Searching
 from accel.settings import Settings
 from loaders.plan import Policy, Spread
 from range_index import ObjectRanges

@@ -13,7 +13,7 @@ import numpy as np
 from accel.image import MetadataImage, ObjectRef
 from accel.lookup.answer import Answer
 from accel.lookup.hints import FilterLoader, HintLoader, HintStore, Warming, WarmReport
-from accel.lookup.steps import (
+from accel.lookup.search_requests import (
     HintReply,
     OpenObjects,
     ReadEntries,

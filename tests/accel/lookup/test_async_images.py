@@ -176,7 +176,7 @@ def test_the_images_of_a_catalog_are_asked_for_in_a_thread() -> None:
     with world.open() as catalog:
         source = catalog.images(POLL_SECONDS)
         assert isinstance(source, PollingSource)
-        assert source.at_hand() is source.current()
+        assert source.cached() is source.current()
         assert not source.is_due()
         world.clock.seconds += POLL_SECONDS
         assert source.is_due()

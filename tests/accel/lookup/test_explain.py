@@ -12,7 +12,7 @@ from accel.errors import CorruptObject
 from accel.image import MetadataImage, ObjectRef
 from accel.lookup.answer import Answer, Ending, FoundObject, Kind, Request
 from accel.lookup.explain import EVENT_NAMES, WIDTH, Explanation, Trace, answer_text, ending_text
-from accel.lookup.steps import OpenObjects, Reply
+from accel.lookup.search_requests import OpenObjects, Reply
 from bloom import StreamFilter
 from loaders.plan import policy_of
 from range_index import ObjectRanges

@@ -14,7 +14,7 @@ from accel.lookup.answer import Answer, Ending, Request
 from accel.lookup.explain import Trace
 from accel.lookup.index_cache import EmptyIndexCache, SharedIndexCache
 from accel.lookup.lookup import begin, lookup
-from accel.lookup.steps import Inputs, NeedImage
+from accel.lookup.search_requests import Inputs, NeedImage
 from accel.settings import Settings
 from loaders.plan import LoadAll, Spread
 from tests.accel.lookup.cluster import image_of

@@ -8,7 +8,7 @@ import pytest
 from accel.lookup.answer import Request
 from accel.lookup.known_ranges import Between, RangeColumns, join_ranges
 from accel.lookup.node_visit import NodeVisit
-from accel.lookup.steps import HintReply, ReadFilters
+from accel.lookup.search_requests import HintReply, ReadFilters
 from loaders.hints.roots import KnownRoot
 from range_index import StreamRange
 from tests.accel.lookup.cluster import NODE, STREAM, line_image

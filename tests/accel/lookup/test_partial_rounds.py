@@ -18,7 +18,16 @@ from accel import Ending, MetadataImage, ReadAccelerator, Settings, StaticImages
 from accel.lookup.answer import Answer, Request
 from accel.lookup.known_ranges import KnownRanges
 from accel.lookup.search import search
-from accel.lookup.steps import AwaitMore, OpenObjects, ReadEntries, ReadFilters, ReadRoot, Reply, Searching, Sent
+from accel.lookup.search_requests import (
+    AwaitMore,
+    OpenObjects,
+    ReadEntries,
+    ReadFilters,
+    ReadRoot,
+    Reply,
+    Searching,
+    Sent,
+)
 from loaders.layout import ObjectLayout
 from loaders.plan import Policy, Spread, Window, WindowPreload, in_run
 from loaders.store import MemoryStore, ObjectStore

@@ -11,7 +11,7 @@ from accel.errors import AccessDenied, CorruptObject, InconsistentAnswer, Invali
 from accel.image import MetadataImage, ObjectRef
 from accel.lookup.answer import Ending, Request
 from accel.lookup.search import search
-from accel.lookup.steps import ImageStale
+from accel.lookup.search_requests import ImageStale
 from loaders.plan import LoadAll, Policy, Spread, Window
 from range_index import ObjectRanges
 from tests.accel.lookup.driving import Driver, index_cache, look_up, make_ranges
@@ -216,10 +216,10 @@ def test_of_a_stream_that_the_image_calls_unordered_memory_proves_nothing() -> N
 def test_what_spared_requests_adds_up_to_the_objects_that_were_not_opened() -> None:
     contents = holding({each: (each, each + 1) for each in range(100)})
     answer = look_up(image_of(list(range(100))), Driver(contents, index_cache()), Request(STREAM, 40, 41, 1))
-    spared = answer.spared
+    unopened = answer.unopened
     assert answer.objects_listed == 100
-    assert answer.objects_opened + spared.by_index + spared.by_filter + spared.by_bounds == 100
-    assert min(answer.objects_opened, spared.by_bounds) > 0
+    assert answer.objects_opened + unopened.by_index + unopened.by_filter + unopened.by_bounds == 100
+    assert min(answer.objects_opened, unopened.by_bounds) > 0
 
 
 def test_an_object_that_cannot_be_opened_fails_only_lookups_that_need_it() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accel import ReadAccelerator, StaticImages
-from accel.catalog.foreign import ForeignCatalog
+from accel.catalog.from_image import ImageCatalog
 from accel.errors import InvalidRequest, MaintenanceRefused
 from accel.hint_building import HintChoice, HintReport, build_hints, plan_hints
 from accel.image import MetadataImage, NodeImage, make_node
@@ -40,7 +40,7 @@ def sized(image: MetadataImage, store: ObjectStore) -> MetadataImage:
 
 
 def build(store: ObjectStore, image: MetadataImage, choice: HintChoice | None = None) -> HintReport:
-    with ForeignCatalog(store, image, system=system()) as foreign:
+    with ImageCatalog(store, image, system=system()) as foreign:
         return build_hints(foreign, plan_hints(foreign, choice or HintChoice()))
 
 

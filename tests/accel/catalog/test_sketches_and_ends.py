@@ -9,9 +9,9 @@ import pytest
 
 from accel import ReadAccelerator, StaticImages
 from accel.catalog import CatalogSettings, NodeWriter, ObjectCatalog
-from accel.catalog.facts import KnownEnds, NodeFacts, sketch_rows
 from accel.catalog.node_list import check_list, with_sketches, with_upload
 from accel.catalog.records import SKETCH, STREAM_END, Checkpoint, NodeList, make_rows, no_rows
+from accel.catalog.sketches_and_ends import KnownEnds, NodeFacts, sketch_rows
 from accel.catalog.undo import undo, versions
 from accel.image import MetadataImage
 from accel.image_source import PolledImages

@@ -1,6 +1,6 @@
 """Metadata that is kept outside a catalog, in the form that jobs on a catalog need: access to objects, lists as rows.
 
-    with ForeignCatalog(store, image) as foreign:
+    with ImageCatalog(store, image) as foreign:
         plan = plan_hints(foreign, HintChoice())
 
 A controller's image contains the same facts about objects as a catalog's lists: ids, order ids, sizes. Jobs that only
@@ -33,7 +33,7 @@ _NO_TIMES: Mapping[int, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class ForeignAccess:
+class ImageAccess:
     """An `accel.catalog.parts.ObjectAccess` without a catalog. Threads: any.
 
     Args:
@@ -51,7 +51,7 @@ class ForeignAccess:
     system: Components
 
 
-class ForeignCatalog(Closing):
+class ImageCatalog(Closing):
     """An image from elsewhere, with threads to read its objects; close it, or use it as a context manager.
 
     Args:
@@ -75,7 +75,7 @@ class ForeignCatalog(Closing):
         settings = CatalogSettings()
         self._executor = Threads(settings.parallel_requests, "accel-foreign")
         layout = ObjectLayout(namespace=namespace if image is None else image.namespace)
-        self.parts = ForeignAccess(store, layout, self._executor, settings, system)
+        self.parts = ImageAccess(store, layout, self._executor, settings, system)
 
     def _end_block(self, _: BaseException | None) -> None:
         self.close()

@@ -94,7 +94,7 @@ class Survey:
 
     def kept_ids(self) -> Ids:
         """Ids that must not be deleted: live, prepared, waiting for a shard, or retired and not delete pending."""
-        waiting = (rows["object_id"][rows["doomed"] == 0] for rows in self._retired())
+        waiting = (rows["object_id"][rows["delete_pending"] == 0] for rows in self._retired())
         return joined_ids([self.live_ids(), *self._prepared(), *waiting])
 
     def live_ids(self) -> Ids:
