@@ -35,13 +35,19 @@ def swept(cases: Iterable[Case]) -> list[Case]:
     return found if examples(1000) >= 1000 else [each for each in found if crc32(repr(each).encode()) % 2]
 
 
-def places(count: int, part: int | None) -> range:
-    """The places of a sweep: all, or every other one, where another case of the test takes those between.
+def is_whole() -> bool:
+    """Whether sweeps are gone through whole: with ACCEL_TEST_EXAMPLES_FACTOR above 1."""
+    return examples(1) > 1
+
+
+def places(count: int, part: int | None, every: int = 2) -> range:
+    """The places of a sweep: all, or some, where other cases of the test take those between.
 
     Args:
         count: of places.
-        part: 0 or 1; None = all.
+        part: the first place, where it is there; None = all.
+        every: so many places further is the next one.
     """
-    if part is None or examples(1) > 1:
+    if part is None or is_whole():
         return range(count)
-    return range(part % count, count, 2)
+    return range(part % every % count, count, every)

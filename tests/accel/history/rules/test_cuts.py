@@ -14,8 +14,9 @@ from accel.history.rules.retention import TruncationRecord, segments_at
 from accel.history.rules.values import make_id
 from tests.accel.history.rules import naive
 from tests.accel.history.rules.streams import Stream, by_id, new, replacing, streams
+from tests.examples import examples
 
-EXAMPLES = settings(max_examples=60, deadline=None)
+EXAMPLES = settings(max_examples=examples(100), deadline=None)
 STATES_MAX = 300
 
 

@@ -15,8 +15,9 @@ from accel.history.rules.segments import Segments
 from accel.history.rules.states import StreamState
 from tests.accel.history.rules import naive
 from tests.accel.history.rules.streams import Stream, new, streams
+from tests.examples import examples
 
-EXAMPLES = settings(max_examples=60, deadline=None)
+EXAMPLES = settings(max_examples=examples(100), deadline=None)
 
 
 def begun(stream: Stream, now: TruncationRecord, cut: dict[int, int]) -> TruncationRecord:

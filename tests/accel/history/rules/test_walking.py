@@ -17,8 +17,9 @@ from accel.history.rules.values import IdMap
 from loaders.store import MemoryStore
 from tests.accel.history.rules.streams import Stream, new, streams, whole
 from tests.accel.history.store.long_history import LongHistory
+from tests.examples import examples
 
-EXAMPLES = settings(max_examples=60, deadline=None)
+EXAMPLES = settings(max_examples=examples(100), deadline=None)
 
 
 @EXAMPLES

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import re
 from copy import copy
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Self
 from uuid import UUID
 
 from accel.history.rules.configuration import HistoryLayout, RetentionKind, RetentionPolicy, StreamConfiguration
@@ -79,15 +79,14 @@ class Bench(World):
         del sizes
         return self.streams(around).stream(SCOPE, STREAM)
 
-    def clone(self) -> Bench:
+    def clone(self) -> Self:
         """The same in a bucket of its own, with a host of its own."""
-        copied = self.copy()
-        return Bench(
-            self.settings,
-            copied.store,
-            dict(self.transactions),
+        return replace(
+            self,
+            store=self.copy().store,
+            transactions=dict(self.transactions),
             host=self.host.copy(),
-            now_ms=self.now_ms,
+            client=None,
             _nonces=copy(self._nonces),
         )
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.accel.history.store.bench import Bench
+from tests.accel.history.store.workflows import prepared, two_segments
 
 
 @pytest.fixture
 def bench() -> Bench:
-    made = Bench()
-    made.create()
-    made.append_all(7)
-    return made
+    return prepared(two_segments)

@@ -18,18 +18,20 @@ from accel.history.store.retention_workflow import Retained
 from accel.history.store.segment_host import StreamName
 from accel.testing import MemorySegments
 from tests.accel.history.store.bench import NAME, START_MS, Bench, cut, ids
+from tests.accel.history.store.workflows import prepared, two_segments
 
 SIZE = 7
+
+
+def scaled_once(bench: Bench) -> None:
+    two_segments(bench)
+    bench.scale_once()
 
 
 @pytest.fixture
 def bench() -> Bench:
     """0@0 is sealed with 7; 1@0 has 7, and takes more; 2@1 is empty."""
-    made = Bench()
-    made.create()
-    made.append_all(SIZE)
-    made.scale_once()
-    return made
+    return prepared(scaled_once)
 
 
 class Forgetful(MemorySegments):
@@ -220,16 +222,18 @@ REFUSING: dict[str, Callable[[Stream, dict[int, int]], object]] = {
 }
 
 
-@pytest.mark.parametrize("impossible", IMPOSSIBLE)
-@pytest.mark.parametrize("asked", REFUSING)
-def test_a_cut_that_no_reader_can_be_at_is_refused(asked: str, impossible: str) -> None:
-    bench = Bench()
-    bench.create()
-    bench.append_all(SIZE)
+def merged_and_split(bench: Bench) -> None:
+    two_segments(bench)
     stream = bench.stream()
     stream.merge(*ids("0@0", "1@0"))
     stream.split(ids("2@1")[0])
     bench.scale_once()
+
+
+@pytest.mark.parametrize("impossible", IMPOSSIBLE)
+@pytest.mark.parametrize("asked", REFUSING)
+def test_a_cut_that_no_reader_can_be_at_is_refused(asked: str, impossible: str) -> None:
+    bench = prepared(merged_and_split)
     keys = bench.live_keys()
     assert not bench.stream().cuts.is_valid(IMPOSSIBLE[impossible])
     with pytest.raises(InvalidArgument, match="that a reader can be at"):

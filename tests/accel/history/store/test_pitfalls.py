@@ -22,6 +22,7 @@ from tests.accel.history.store.watching import SlowReply, Watched
 from tests.accel.history.store.workflows import WORKS, commit
 from tests.conformance.history_world import SCOPE, STREAM, CallCounter
 from tests.conformance.steps import begin_commit, set_state
+from tests.examples import is_whole
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -41,7 +42,7 @@ def test_a_segment_can_be_split_into_any_number_of_parts(end: float) -> None:
     if end < 1.0:
         stream.scale([0], [(0.0, end), (end, 1.0)], bench.tick())
     missed = 0
-    for parts in range(2, 51):
+    for parts in range(2, 51) if is_whole() else (2, 3, 6, 7, 14, 35, 49, 50):
         old = next(each for each in stream.active_segments() if each.key_start == 0.0)
         width = old.key_end / parts
         if parts * width != end:

@@ -28,11 +28,15 @@ Act = Callable[[Bench, ObjectStore, int], object]
 
 
 @cache
-def _prepared(prepare: Callable[[Bench], object]) -> Bench:
+def _made(prepare: Callable[[Bench], object]) -> Bench:
     bench = Bench()
     prepare(bench)
-    bench.tick(100)
     return bench
+
+
+def prepared(prepare: Callable[[Bench], object]) -> Bench:
+    """A bench after this was done, which is done once; each time another copy."""
+    return _made(prepare).clone()
 
 
 class Whole(NamedTuple):
@@ -59,19 +63,22 @@ class Work:
 
     def bench(self) -> Bench:
         """Everything ready, each time anew."""
-        return _prepared(self.prepare).clone()
+        bench = prepared(self.prepare)
+        bench.tick(100)
+        return bench
 
+    @cache  # noqa: B019 - works are constants
     def whole(self) -> Whole:
-        """The workflow without anybody in its way."""
+        """The workflow without anybody in its way; what it left is to be looked at only."""
         bench = self.bench()
         calls = Interrupted(bench.store, None, lambda: None)
         writes = CrashStore(calls, None)
         self.act(bench, writes, bench.now_ms)
         return Whole(bench, writes.writes, calls.calls)
 
-    def crashed(self, part: int | None = None) -> Iterator[tuple[int, Bench]]:
-        """The stream after the workflow died before each of its writes, or every other one (see `places`)."""
-        for number in places(self.whole().writes, part):
+    def crashed(self, part: int | None = None, every: int = 2) -> Iterator[tuple[int, Bench]]:
+        """The stream after the workflow died before each of its writes, or some of them (see `places`)."""
+        for number in places(self.whole().writes, part, every):
             bench = self.bench()
             with pytest.raises(Crash):
                 self.act(bench, CrashStore(bench.store, number), bench.now_ms)

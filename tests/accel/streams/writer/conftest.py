@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from accel.history.rules.configuration import OffsetUnit
-from tests.accel.streams.writer.world import Process, World
+from tests.accel.streams.writer.world import Process, World, created
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def unit() -> OffsetUnit:
 
 @pytest.fixture
 def world(segments: int, unit: OffsetUnit) -> World:
-    return World().create(segments, unit)
+    return created(segments, unit)
 
 
 @pytest.fixture

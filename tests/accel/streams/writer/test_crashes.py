@@ -13,7 +13,7 @@ from accel.history.rules.transactions import TransactionStatus
 from accel.streams.writer import StreamWriter
 from loaders.store import MemoryStore, ObjectStore
 from loaders.store.decorated import WRITES, DecoratedStore, StoreCall
-from tests.accel.streams.writer.world import Process, World, ids_of
+from tests.accel.streams.writer.world import Process, World, created, ids_of
 from tests.examples import examples
 
 Answer = TypeVar("Answer")
@@ -128,7 +128,7 @@ def copy_of(store: ObjectStore) -> MemoryStore:
 
 
 def test_nothing_is_lost_and_nothing_comes_twice_wherever_a_process_dies() -> None:
-    world, story = World().create(), Story()
+    world, story = created(), Story()
     recorder = Recorder(world, story)
     with world.process(recorder) as process:
         story.tell(process)

@@ -34,7 +34,7 @@ from accel.testing import Crash, CrashStore, Fault, FaultStore
 from loaders.layout import ObjectLayout
 from loaders.store import CountingStore, ObjectStore
 from loaders.store.decorated import DecoratedStore, StoreCall
-from tests.accel.streams.writer.world import CATALOG, FORMAT, NODE, Process, World, ids_of
+from tests.accel.streams.writer.world import CATALOG, FORMAT, NODE, Process, World, created, ids_of
 from tests.examples import examples
 
 LONG = 20.0
@@ -80,7 +80,7 @@ class HeldStore(DecoratedStore):
 @pytest.fixture
 def world(segments: int, unit: OffsetUnit) -> Iterator[World]:
     """A bucket whose processes work beside their callers; they leave no thread behind."""
-    made = World().create(segments, unit)
+    made = created(segments, unit)
     made.work_beside()
     yield made
     names = [thread.name for thread in threading.enumerate()]
@@ -106,7 +106,7 @@ def test_a_future_gives_the_place_of_its_event_without_a_flush(world: World, pro
 
 
 def test_a_future_is_resolved_by_those_who_ask_for_it_where_nobody_works_beside_them() -> None:
-    with World().create(segments=1).process() as process:
+    with created(segments=1).process() as process:
         writer = process.writer()
         futures = [writer.write(each, b"a") for each in numbered(0, 5)]
         assert not any(each.done() for each in futures)
@@ -409,7 +409,7 @@ def test_an_object_of_another_system_fails_all_futures_and_all_later_calls(
 
 
 def test_an_object_of_another_system_ends_a_session_that_uploads_in_its_callers_thread() -> None:
-    world = World().create()
+    world = created()
     with world.process() as process:
         writer = process.writer()
         writer.write(b"0", b"a")
@@ -542,7 +542,7 @@ def test_nothing_acknowledged_is_lost_wherever_a_process_dies_beside_its_callers
         return futures
 
     def made() -> World:
-        fresh = World().create()
+        fresh = created()
         fresh.work_beside()
         return fresh
 

@@ -22,7 +22,7 @@ from loaders.store import ObjectStore
 from loaders.store.decorated import WRITES, DecoratedStore, StoreCall
 from loaders.tables.conditional_write import TOMBSTONE_SIZE_BYTES
 from tests.accel.history.store.bench import Bench
-from tests.accel.streams.writer.world import NAME, Process, World, ids_of
+from tests.accel.streams.writer.world import NAME, Process, World, created, ids_of
 from tests.conformance.history_world import SCOPE, STREAM
 from tests.examples import examples
 
@@ -255,7 +255,7 @@ def test_after_deletions_late_writes_and_crashes_no_key_is_left() -> None:
     """Processes create, write, commit, abort and delete streams of a name; each may die, its last write may be late."""
     for seed in range(examples(40)):
         chance = random.Random(seed)
-        world = World().create()
+        world = created()
         late: list[Callable[[], object]] = []
         for _ in range(chance.randrange(1, 4)):
             faulty = Late(world.store, chance)

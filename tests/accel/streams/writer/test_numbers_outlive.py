@@ -25,7 +25,7 @@ from accel.streams.time_index import MOVED_RECORDS_MAX
 from accel.streams.writer import StreamWriter
 from accel.streams.writer_numbers import REPEATED
 from tests.accel.streams.writer.test_crashes import Recorder, Story
-from tests.accel.streams.writer.world import NAME, NODE, Process, World, ids_of
+from tests.accel.streams.writer.world import NAME, NODE, Process, World, created, ids_of
 from tests.examples import examples
 
 WRITERS = (UUID(int=0xA11CE), UUID(int=0xB0B))
@@ -69,7 +69,7 @@ class Life:
     """Processes, one after the other, that write one stream with two writers."""
 
     def __init__(self) -> None:
-        self.world = World().create()
+        self.world = created()
         self.models = [Model() for _ in WRITERS]
         self.next = [0 for _ in WRITERS]
         self.process = self.world.start()
@@ -247,7 +247,7 @@ def test_a_producer_that_dies_before_any_write_goes_on_and_numbers_outlive_what_
     node_id: int, step: int, *, deletes: bool
 ) -> None:
     step = step if examples(100) <= 100 else 1
-    world = World().create()
+    world = created()
     recorder = Recorder(world, Story())
     with world.process(recorder) as process:
         produce(process, deletes=deletes)
@@ -278,7 +278,7 @@ def test_a_writer_that_opens_a_segment_while_its_predecessors_are_deleted_knows_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The tables move from segments not looked at yet to segments that were looked at before."""
-    world = World().create(1)
+    world = created(1)
     with world.process() as process:
         stream = process.stream()
         with writer_of(process) as writer:
@@ -308,7 +308,7 @@ def test_a_writer_that_opens_a_segment_while_its_predecessors_are_deleted_knows_
 @pytest.fixture
 def crowded(monkeypatch: pytest.MonkeyPatch) -> World:
     """A stream whose numbers are in no list and no checkpoint, but whose times are: nobody reads its data for these."""
-    world = World().create(1)
+    world = created(1)
     world.moves = 1, MOVED_RECORDS_MAX
     with world.process() as process:
         writer = writer_of(process)
@@ -357,7 +357,7 @@ def write_some(world: World, writer_id: UUID, count: int = 3) -> None:
 @pytest.fixture
 def forgetful() -> World:
     """A stream that knew two writers, and has forgotten the first: a third one came."""
-    world = World().create(1)
+    world = created(1)
     for writer_id in (*WRITERS, UUID(int=7)):
         write_some(world, writer_id)
     return world
@@ -391,7 +391,7 @@ def test_that_writers_were_forgotten_outlives_checkpoints_scales_and_take_overs(
 
 
 def test_a_writer_that_was_idle_for_too_long_is_warned(caplog: pytest.LogCaptureFixture) -> None:
-    world = World().create(1)
+    world = created(1)
     write_some(world, WRITERS[0])
     world.seconds += 8 * 86_400
     write_some(world, WRITERS[1])
@@ -402,14 +402,14 @@ def test_a_writer_that_was_idle_for_too_long_is_warned(caplog: pytest.LogCapture
 
 @pytest.mark.parametrize("expected", [-1, 3.0, True, "3", 2**70])
 def test_an_expected_number_that_is_none_is_refused(expected: int) -> None:
-    world = World().create(1)
+    world = created(1)
     with world.process() as process, pytest.raises(InvalidArgument, match="expected"):
         writer_of(process).resume(expected)
 
 
 def test_a_scale_beside_other_segments_with_fewer_numbers_is_no_reason_to_refuse() -> None:
     """What was acknowledged may be above the number at which the producer continues: it repeats a few events."""
-    world = World().create(2)
+    world = created(2)
     with world.process() as process:
         with writer_of(process) as writer:
             writer.write_many([(b"0", b"key-0"), (b"1", b"key-1"), (b"2", b"key-4")], number=0)

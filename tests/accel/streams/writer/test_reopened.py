@@ -6,7 +6,7 @@ import pytest
 
 from accel.errors import SessionFenced, StreamsReleased
 from accel.testing import Crash
-from tests.accel.streams.writer.world import NAME, NODE, Process, World, ids_of
+from tests.accel.streams.writer.world import NAME, NODE, Process, World, created, ids_of
 
 OTHER = NODE + 1
 FIRST, SECOND = ids_of("0@0", "1@0")
@@ -33,7 +33,7 @@ def test_a_segment_that_a_dead_taker_released_is_continued_from_the_newest_data(
     def die(*_: object) -> None:
         raise Crash
 
-    world = World().create()
+    world = created()
     with world.process() as owner:
         append(owner, FIRST, 2)
         with_old_image(world, owner)

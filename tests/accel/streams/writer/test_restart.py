@@ -21,7 +21,7 @@ from loaders.format import RecordBatch
 from loaders.store import CountingStore
 from tests.accel.compaction.world import all_of_it
 from tests.accel.streams.writer import world as world_module
-from tests.accel.streams.writer.world import CATALOG, NAME, NODE, World
+from tests.accel.streams.writer.world import CATALOG, NAME, NODE, World, created
 
 EVENTS = [(b"%d" % number, b"key-%d" % number) for number in range(40)]
 CHECKPOINT_COMMITS = 8
@@ -35,7 +35,7 @@ def short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def written(flushes: int, moves: tuple[int, int] | None, segments: int = 8) -> World:
     """A stream with so many flushes of all segments; its process is dead."""
-    world = World().create(segments)
+    world = created(segments)
     flush(world, flushes, moves)
     return world
 
@@ -88,7 +88,7 @@ def test_objects_that_were_compacted_meanwhile_cost_nothing_more() -> None:
 
 
 def test_times_take_no_request_of_a_flush() -> None:
-    world = World().create(8)
+    world = created(8)
     store = CountingStore(world.store)
     with world.process(store, SegmentsSettings()) as process:
         writer = process.writer()

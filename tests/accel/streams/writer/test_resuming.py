@@ -13,7 +13,7 @@ from accel.streams.aio import AsyncStreamWriter
 from accel.streams.writer import StreamWriter
 from accel.streams.writer_numbers import REPEATED
 from loaders.store import CountingStore
-from tests.accel.streams.writer.world import NODE, Process, World
+from tests.accel.streams.writer.world import NODE, Process, World, created
 
 PRODUCER = UUID("6c8f9d7e-0000-4000-8000-00000000beef")
 EVENTS = [(b"%d" % number, b"key-%d" % (number % 3)) for number in range(16)]
@@ -92,7 +92,7 @@ def test_after_an_event_is_lost_none_that_follows_is_written(world: World, proce
 def test_a_restart_asks_the_store_as_often_as_one_without_numbers() -> None:
     costs = []
     for writer_id in (None, PRODUCER):
-        world = World().create()
+        world = created()
         with world.process() as process, writer_of(process) as writer:
             for payload, key in EVENTS:
                 writer.write(payload, key)

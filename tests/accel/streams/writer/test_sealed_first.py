@@ -14,7 +14,7 @@ from accel.streams.segment_directory import stream_spans
 from accel.streams.segment_source import ObjectSegmentSource
 from accel.testing import Crash
 from tests.accel.streams.writer.test_transaction_contents import DiesBehind
-from tests.accel.streams.writer.world import CATALOG, NAME, NO_REPEATS, World
+from tests.accel.streams.writer.world import CATALOG, NAME, NO_REPEATS, World, created
 
 FIRST = [b"first-%d" % number for number in range(9)]
 LATER = [b"later-%d" % number for number in range(9)]
@@ -33,7 +33,7 @@ def read(world: World, start: IdMap | None = None) -> tuple[list[bytes], IdMap]:
 
 
 def test_a_reader_at_sealed_segments_without_successors_goes_on_once_these_are_there() -> None:
-    world = World().create()
+    world = created()
     store = DiesBehind(world.store)
     with world.process(store) as process:
         with process.writer() as writer:

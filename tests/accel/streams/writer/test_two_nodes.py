@@ -17,8 +17,8 @@ from accel.streams.segment_directory import StreamSpan, stream_spans
 from accel.streams.settings import StreamWriterSettings
 from accel.testing import Fault, FaultStore
 from loaders.store.decorated import OPERATIONS, WRITES
-from tests.accel.streams.writer.world import HISTORY, NAME, NODE, Process, World, ids_of
-from tests.examples import examples
+from tests.accel.streams.writer.world import HISTORY, NAME, NODE, Process, World, created, ids_of
+from tests.examples import places
 
 OTHER = NODE + 3
 LOOKING = StreamWriterSettings(requests_seconds=30.0)
@@ -327,11 +327,10 @@ REPEATS_MAX = 20
 @pytest.mark.parametrize("fault", [Fault.SLOW_DOWN, Fault.LOST_REPLY])
 @pytest.mark.parametrize("name", WORKFLOWS)
 def test_a_workflow_that_is_repeated_after_a_fault_leaves_the_stream_free(name: str, fault: Fault) -> None:
-    """The fault hits each request of a commit, and each third one of the others; in a long night each one, too."""
+    """The fault hits each third request of a commit, and each tenth one of the others; or each one."""
     prepare, state, committed = WORKFLOWS[name]
-    step = 1 if examples(1) > 1 else 2 if name == "commit" else 6
-    for place in range(0, REQUESTS_MAX, step):
-        world = World().create()
+    for place in places(REQUESTS_MAX, 0, every=3 if name == "commit" else 10):
+        world = created()
         faults = FaultStore(world.store, operations=WRITES if fault is Fault.LOST_REPLY else OPERATIONS)
         with world.process(faults) as process:
             process.host.append(NAME, 0, [b"a"] * 3)

@@ -25,7 +25,7 @@ from accel.streams.time_index import SegmentTimeIndex
 from accel.streams.writer import StreamWriter
 from accel.testing import Fault, FaultStore
 from loaders.errors import FormatLimit
-from tests.accel.streams.writer.world import NAME, Process, World, ids_of
+from tests.accel.streams.writer.world import NAME, Process, World, created, ids_of
 
 OTHER = ("shop", "returns")
 
@@ -99,7 +99,7 @@ def test_a_new_session_makes_the_index_again_from_the_data(world: World) -> None
 
 
 def test_offsets_count_bytes_where_the_stream_says_so() -> None:
-    world = World().create(segments=1, unit=OffsetUnit.BYTES)
+    world = created(segments=1, unit=OffsetUnit.BYTES)
     with world.process() as process, process.writer() as writer:
         writer.write_many([(b"four", b"a"), (b"", b"b"), (b"seven77", b"c")])
         writer.flush()
@@ -227,7 +227,7 @@ def test_information_tells_where_durable_data_ends_and_the_least_value_of_what_f
 def test_memory_is_bounded_by_flushing_and_a_store_that_fails_stops_the_writer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uploads, "COMMIT_ATTEMPTS", 1)
     monkeypatch.setattr("accel.streams.writer.BATCH_BYTES_MAX", 100)
-    world = World().create(segments=1)
+    world = created(segments=1)
     faults = FaultStore(world.store)
     bounds = SegmentsSettings(batch_bytes=1000)
     with world.process(faults, bounds) as process:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import count
 from typing import Self
 
@@ -147,24 +148,26 @@ class World:
 
     Args:
         store: where everything lies; in memory by default.
+        nonces: the first one, and those after it; above 1 there is a catalog already.
     """
 
-    def __init__(self, store: ObjectStore | None = None) -> None:
+    def __init__(self, store: ObjectStore | None = None, nonces: int = 1) -> None:
         self.store: ObjectStore = MemoryStore() if store is None else store
         self.seconds = 1_000.0
         self.settings = SMALL
         self.moves = MOVES
         self.on_sleep: Callable[[], object] = lambda: None
-        numbers = count(1)
+        self.numbers = count(nonces)
         self.system = Components(
             timer=lambda: self.seconds,
             sleep=self.sleep,
             jitter=lambda: 0.5,
             clock=lambda: self.seconds,
-            nonce=lambda: next(numbers).to_bytes(16, "big"),
+            nonce=lambda: next(self.numbers).to_bytes(16, "big"),
             start=lambda work, _: work(),
         )
-        ObjectCatalog.init(self.store, FORMAT, settings=CATALOG, system=self.system)
+        if nonces == 1:
+            ObjectCatalog.init(self.store, FORMAT, settings=CATALOG, system=self.system)
 
     def work_beside(self) -> None:
         """From now on time goes by itself, quickly, and processes have threads that do their work beside them."""
@@ -275,6 +278,21 @@ class World:
     def transaction_keys(self) -> list[str]:
         """What lies of transactions' data."""
         return [info.key for info in self.store.list("accel/transactions/")]
+
+
+@cache
+def _created(segments: int, unit: OffsetUnit) -> World:
+    return World().create(segments, unit)
+
+
+def created(segments: int = 2, unit: OffsetUnit = OffsetUnit.RECORDS) -> World:
+    """A world with a stream, which is made once; each time a copy of it."""
+    made = _created(segments, unit)
+    copied = World(nonces=next(copy(made.numbers)))
+    for info in made.store.list(""):
+        copied.store.put(info.key, made.store.get(info.key).body)
+    copied.seconds = made.seconds
+    return copied
 
 
 def ids_of(*names: str) -> list[int]:
