@@ -193,7 +193,7 @@ DEFECTS: dict[str, Planted] = {
     ),
     "merge-across-a-hole": Planted(
         "a compaction says of a stream that it holds all between two ranges",
-        0,
+        1,
         lambda: patch.object(compact, "_invented", _none),
         Faulty(merges=0.1, bridges=True),
     ),

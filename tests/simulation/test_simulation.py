@@ -73,7 +73,7 @@ def figures() -> Iterator[Figures]:
     """What all worlds of this process were about."""
     figures = Figures()
     yield figures
-    if figures.worlds >= SEEDS / 3:  # each process that runs tests has some of them
+    if figures.worlds >= SEEDS / 4:  # each process that runs tests has some of them
         assert HAPPENS - {each for each, number in figures.counts.items() if number} == set()
         assert GOES_WRONG - {each for each, number in figures.injected.items() if number} == set()
 
@@ -101,12 +101,12 @@ def test_a_mistake_that_is_planted_is_found(name: str) -> None:
 
 
 def test_a_seed_makes_the_same_run_in_every_process_and_another_one_another_run() -> None:
-    program = "from tests.simulation.runs import simulate; print(simulate(3, 150).trace)"
+    program = "from tests.simulation.runs import simulate; print(simulate(5, 150).trace)"
     environment = {**os.environ, "PYTHONHASHSEED": "1"}
     ran = subprocess.run(  # noqa: S603 - our own words
         [sys.executable, "-c", program], cwd=ROOT, env=environment, check=True, capture_output=True, text=True
     )
-    assert ran.stdout.strip() == simulate(3, 150).trace != simulate(4, 150).trace
+    assert ran.stdout.strip() == simulate(5, 150).trace != simulate(4, 150).trace
 
 
 def test_a_failure_prints_the_command_that_repeats_it_without_what_it_does_not_need() -> None:
