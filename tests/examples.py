@@ -13,13 +13,18 @@ from zlib import crc32
 Case = TypeVar("Case")
 
 
-def examples(count: int) -> int:
+def examples(count: int, few: int | None = None) -> int:
     """The number of examples to run.
+
+    Args:
+        count: what the test deserves.
+        few: the number with a factor below 1, where an example takes long.
 
     >>> examples(2000) >= 1
     True
     """
-    return max(1, round(count * float(os.environ.get("ACCEL_TEST_EXAMPLES_FACTOR", "0.2"))))
+    factor = float(os.environ.get("ACCEL_TEST_EXAMPLES_FACTOR", "0.2"))
+    return few if few is not None and factor < 1 else max(1, round(count * factor))
 
 
 def swept(cases: Iterable[Case]) -> list[Case]:

@@ -27,6 +27,7 @@ from range_index import ObjectRanges
 from tests.accel.lookup.cluster import system
 from tests.accel.lookup.driving import Clock
 from tests.builders import write_set_object
+from tests.examples import is_whole
 
 NODE = 4
 NAMESPACE = "test"
@@ -251,7 +252,7 @@ Made = TypeVar("Made", bound=HasStore)
 
 
 def each_crash(
-    make: Callable[[], Made], act: Callable[[Made, ObjectStore], object], *, writes_min: int = 1
+    make: Callable[[], Made], act: Callable[[Made, ObjectStore], object], *, writes_min: int = 1, every: int = 1
 ) -> Iterator[tuple[Made, bool]]:
     """What is left if a process dies before its first write, before its second one, ...; the last one does not die.
 
@@ -259,11 +260,12 @@ def each_crash(
         make: makes what the process works on.
         act: what it does, over a store that ends it.
         writes_min: how many writes it makes at least.
+        every: so many writes further it dies the next time; at each write with ACCEL_TEST_EXAMPLES_FACTOR above 1.
 
     Yields:
         What was made, and whether the process has died.
     """
-    for number in count():
+    for number in count(0, 1 if is_whole() else every):
         made = make()
         store = CrashStore(made.store, number)
         with suppress(Crash):

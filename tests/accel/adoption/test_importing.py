@@ -37,6 +37,7 @@ from loaders.layout import TABLES_PREFIX
 from loaders.store import ObjectStore
 from loaders.store.decorated import StoreCall
 from tests.builders import encode_composite, write_set_object
+from tests.examples import examples
 from tests.models.plain_scan import plain_scan
 from tests.world import LAYOUT, Watched, World, each_crash, held
 
@@ -247,7 +248,7 @@ def imported_over(world: World, store: ObjectStore) -> None:
 
 def test_an_import_that_died_before_any_of_its_writes_can_be_repeated() -> None:
     expected = facts_of_uncrashed()
-    for world, _ in each_crash(filled, imported_over, writes_min=10):
+    for world, _ in each_crash(filled, imported_over, writes_min=10, every=2):
         imported(world)
         assert facts(world) == expected
 
@@ -428,7 +429,7 @@ def test_production_objects_are_imported_and_found() -> None:
             assert [(each.ref.object_id, each.start, each.end) for each in first.objects] == [(0, 0, 105)]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.data())
 def test_lookups_answer_as_a_plain_scan_of_the_objects(data: st.DataObject) -> None:
     world = World()

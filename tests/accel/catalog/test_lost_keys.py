@@ -343,7 +343,10 @@ def test_init_that_died_before_any_of_its_writes_is_repeated() -> None:
             world.memory.delete(info.key)
         return world
 
-    for world, has_died in each_crash(emptied, lambda world, store: initialised(world, store=store), writes_min=21):
+    def act(world: World, store: ObjectStore) -> None:
+        initialised(world, store=store)
+
+    for world, has_died in each_crash(emptied, act, writes_min=21, every=4):
         if has_died:
             initialised(world)
         assert {key for key in keys(world) if "/probe/" not in key} == whole

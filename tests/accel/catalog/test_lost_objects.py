@@ -17,6 +17,7 @@ from accel.repair.lost_objects import GivenUp, LostRange, give_up
 from accel.testing import Crash, CrashStore, Fault, FaultStore
 from tests.accel.compaction.world import ONE_AT_A_TIME, Cluster
 from tests.accel.lookup.cluster import accelerator
+from tests.examples import examples
 from tests.world import DAY_SECONDS, LAYOUT, World
 
 NODE, OTHER = 4, 7
@@ -82,7 +83,7 @@ def test_of_neighbours_that_are_lost_each_leaves_the_list_once_both_are_dead() -
     assert not {bench.victim, beside} & set(bench.cluster.live_ids(NODE))
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(5 * examples(8, few=1)))
 def test_no_lost_object_with_data_that_is_kept_leaves_the_list(seed: int) -> None:
     rng = Random(seed)
     cluster = Cluster(World(settings=ONE_AT_A_TIME))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from accel.compaction.grouping import GroupLimits, MergeCandidate, StreamTrail, earliest_starts
 from range_index import ObjectRanges
 from tests.accel.lookup.driving import make_ranges
+from tests.examples import examples
 
 MANY = GroupLimits(size_bytes=10**9, index_size_bytes=10**9, streams=10**9, sources=10**9)
 
@@ -78,7 +79,7 @@ def nodes(draw: st.DrawFn) -> Node:
 
 
 @given(nodes(), st.integers(1, 5), st.integers(1, 6), st.integers(1, 12), st.integers(1, 6), st.data())
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_a_run_may_be_merged_if_it_has_no_hole_and_keeps_to_the_limits(
     node: Node, streams: int, objects: int, index_size_bytes: int, sources: int, data: st.DataObject
 ) -> None:

@@ -17,6 +17,7 @@ from accel.compaction.grouping import (
     removed,
     rewritten_bytes,
 )
+from tests.examples import examples
 
 FACTOR = 2.0
 """On lists of a dozen objects at most so many times the least bytes; of 300,000 random ones none took 1.7 times."""
@@ -65,7 +66,7 @@ def cases(draw: st.DrawFn) -> Case:
 
 @given(cases(), st.integers(0, 12))
 @example(Case([6, 4, 4, 6], [0, 0, 1, 2]), 2)
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 def test_as_many_objects_go_as_are_wanted_or_as_can_go(case: Case, wanted: int) -> None:
     groups = choose_groups(case.sizes, case.earliest, wanted, once=True)
     least = case.least_bytes()
@@ -75,7 +76,7 @@ def test_as_many_objects_go_as_are_wanted_or_as_can_go(case: Case, wanted: int) 
 
 
 @given(cases(), st.integers(1, 12), st.integers(1, 300))
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_no_more_bytes_are_rewritten_than_allowed(case: Case, wanted: int, bytes_max: int) -> None:
     groups = choose_groups(case.sizes, case.earliest, wanted, bytes_max, once=True)
     case.check(groups)
@@ -92,7 +93,7 @@ def test_nothing_is_grouped_where_nothing_is_wanted_or_there() -> None:
 
 
 @given(cases(), st.integers(0, 12))
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_a_list_that_is_compacted_each_day_becomes_as_short_as_is_wanted_or_nearly_as_short_as_it_can(
     case: Case, wanted: int
 ) -> None:

@@ -16,6 +16,7 @@ from accel.errors import AccelError
 from accel.testing import Fault, FaultStore
 from loaders.store import ObjectStore
 from tests.accel.compaction.world import ONE_AT_A_TIME, Cluster, all_of_it
+from tests.examples import is_whole
 from tests.world import Interrupted, World, each_crash
 
 NODE, OTHER = 4, 7
@@ -44,7 +45,7 @@ def test_a_compaction_that_died_before_any_of_its_writes_is_finished_by_the_next
         with cluster.world.open(store) as catalog:
             compact(catalog, plans[-1])
 
-    for cluster, has_died in each_crash(two_nodes, run, writes_min=11):
+    for cluster, has_died in each_crash(two_nodes, run, writes_min=11, every=3):
         cluster.check()
         with cluster.world.open() as catalog:
             plan = plans[-1] if again == "the same plan" else plan_compaction(catalog, SETTINGS)
@@ -108,7 +109,7 @@ INTERRUPTS: dict[str, tuple[Callable[[Cluster], None], set[Status], set[Status]]
 def test_what_happens_between_two_writes_does_no_harm(interrupt: str) -> None:
     act, expected, unexpected = INTERRUPTS[interrupt]
     found: set[Status] = set()
-    for number in count():
+    for number in count(0, 1 if is_whole() else 2):
         cluster = Cluster(World(settings=ONE_AT_A_TIME))
         cluster.uploads(5, NODE, {1: 1, 2: 4})
         cluster.trim(1, 2)

@@ -202,7 +202,7 @@ def act(bench: Timed, what: str, number: int, shift_ms: int) -> None:
         bench.now_ms = true_ms
 
 
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(100, few=8), deadline=None)
 @given(ACTS, st.data())
 def test_a_cut_of_a_time_skips_no_event_and_passes_what_it_can_whatever_the_clocks_say(
     acts: list[Act], data: st.DataObject

@@ -128,7 +128,8 @@ def test_a_write_waits_for_no_upload_and_events_gather_meanwhile(world: World) -
         held.let_go()
         writer.flush()
         assert all(each.done() for each in futures)
-        assert [each.result() for each in futures] == [world.places()[each] for each in numbered(0, 200)]
+        places = world.places()
+        assert [each.result() for each in futures] == [places[each] for each in numbered(0, 200)]
     check_order(world)
 
 

@@ -23,6 +23,7 @@ from accel.streams.acknowledgements import WriteFuture
 from accel.streams.settings import ConnectionSettings, SegmentsSettings
 from accel.streams.writer import StreamWriter
 from loaders.store import MemoryStore
+from tests.examples import is_whole
 from tests.interrupts.signals import Limit, T
 from tests.interrupts.signals import guarded as guarded_for
 
@@ -317,7 +318,7 @@ def test_a_transaction_whose_calls_were_interrupted_is_committed_whole_by_anothe
         assert len(taken) <= payloads(store).count(b"event") <= len(taken) + lines
 
         stored = payloads(store).count(b"event")
-        for number in count(0, 3):
+        for number in count(0, 3 if is_whole() else 9):
             transaction = begun(2)
             is_within = at_line(number, lambda: writer.commit_transaction(transaction), fail)  # noqa: B023
             guarded(lambda: writer.commit_transaction(transaction))  # noqa: B023 - called at once

@@ -184,7 +184,7 @@ steps = st.one_of(
 )
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60, few=6), deadline=None)
 @given(st.lists(steps, max_size=14))
 def test_a_writer_resumes_where_it_would_if_no_segment_had_ever_been_deleted(
     story: list[tuple[str, int, int, int, bool]],

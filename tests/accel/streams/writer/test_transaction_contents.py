@@ -341,7 +341,7 @@ def test_a_transaction_that_is_given_up_beside_its_merge_is_aborted_or_readable(
     assert ends == {TransactionStatus.ABORTED, TransactionStatus.COMMITTED}
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(200, few=15), deadline=None)
 @given(st.lists(st.integers(0, 60), min_size=4, max_size=4).map(sorted), st.none() | st.integers(0, 60))
 def test_at_whichever_requests_of_a_merge_an_operator_acts_and_it_dies_the_end_is_true(
     when: list[int], dies_before: int | None
@@ -391,7 +391,7 @@ def test_a_commit_that_dies_before_any_of_its_writes_is_finished_and_merges_once
 ) -> None:
     """An object that is lost after the merge is no damage, and before it no commit."""
     outcomes = set()
-    for number in range(100):
+    for number in places(100, 0):
         world = created()
         died = merge_with_crashes(world, number, loses_object=loses_object)
         with world.process() as process:
