@@ -40,8 +40,8 @@ OWN_BOUNDS: Final[dict[tuple[str, str], str]] = {}
 @cache
 def nodes() -> list[tuple[str, ast.Call | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]]:
     kinds = (ast.Call, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    walked = ((str(path.relative_to(ROOT)), node) for path in modules() for node in ast.walk(parsed(path)))
-    return [(path, node) for path, node in walked if isinstance(node, kinds)]
+    walked = [(str(path.relative_to(ROOT)), ast.walk(parsed(path))) for path in modules()]
+    return [(name, node) for name, nodes in walked for node in nodes if isinstance(node, kinds)]
 
 
 def is_written(default: ast.expr) -> bool:

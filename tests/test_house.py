@@ -126,6 +126,7 @@ def test_the_list_of_commands_loads_none_of_them() -> None:
 
 
 RUNS_CODE = {"pickle", "cPickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "yaml", "jsonpickle"}
+RUNS_TEXT = {"eval", "exec", "compile", "__import__"}
 
 
 def imported_by(tree: ast.AST) -> Iterator[str]:
@@ -139,12 +140,15 @@ def imported_by(tree: ast.AST) -> Iterator[str]:
 def test_no_package_runs_code_that_it_reads() -> None:
     found = []
     for path in modules():
+        text = path.read_text()
+        found += [f"{path}: allow_pickle"] * ("allow_pickle=True" in text)
+        if {*re.findall(r"\w+", text)}.isdisjoint(RUNS_CODE | RUNS_TEXT):
+            continue
         tree = parsed(path)
         found += [f"{path}: {name}" for name in imported_by(tree) if name.partition(".")[0] in RUNS_CODE]
         called = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
         names = {each.id for each in called if isinstance(each, ast.Name)}
-        found += [f"{path}: {name}()" for name in names & {"eval", "exec", "compile", "__import__"}]
-        found += [f"{path}: allow_pickle"] * ("allow_pickle=True" in path.read_text())
+        found += [f"{path}: {name}()" for name in names & RUNS_TEXT]
     assert found == []
 
 

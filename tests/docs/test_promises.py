@@ -90,7 +90,8 @@ def test_the_tests_that_hold_a_pitfall_say_so_in_their_first_line() -> None:
 
 def test_no_other_test_says_so() -> None:
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        text = path.read_text()
+        for node in ast.walk(ast.parse(text)) if re.search(r"\bPitfall [AD]\d", text) else ():
             if not isinstance(node, ast.FunctionDef):
                 continue
             said = re.match(r"Pitfall ([AD]\d+)", ast.get_docstring(node) or "")

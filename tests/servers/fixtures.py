@@ -12,13 +12,17 @@ Tests see no other AWS configuration than the one made here: nothing real can be
 
 from __future__ import annotations
 
+import inspect
 import os
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import boto3
+import botocore.client
+import botocore.endpoint_provider
+import botocore.hooks
 import botocore.loaders
 import botocore.session
 import pytest
@@ -29,7 +33,7 @@ from accel.cli.embedded_s3 import embedded_s3
 from tests.servers.scripted import ScriptedServer, scripted_server
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from types_boto3_s3 import S3Client
@@ -39,13 +43,36 @@ MARKER = "named_server"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known, and let all sessions of botocore share one loader.
+    """Make the marker known, and let all sessions of botocore share what they read and never change.
 
-    Each new session parses 2 MB of JSON (the models of S3, the endpoints of all regions), which takes longer than most
-    tests. A loader keeps what it has parsed, and the clients of one session share it already.
+    Each new session parses 2 MB of JSON (the models of S3, the endpoints of all regions), and each client makes objects
+    of them, which takes longer than most tests.
     """
     config.addinivalue_line("markers", f"{MARKER}: takes the S3 server that {VARIABLES[0]} names")
     botocore.session.create_loader = cache(botocore.loaders.create_loader)
+    botocore.client.ServiceModel = _once_made(botocore.client.ServiceModel)
+    botocore.endpoint_provider.RuleSet = _once_made(botocore.endpoint_provider.RuleSet)
+    botocore.hooks.accepts_kwargs = _accepts_kwargs
+
+
+def _once_made(kind: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes one object of the same parsed JSON, which the loader keeps for good."""
+    made: dict[tuple[int | str, ...], Any] = {}
+
+    def make(*given: Any, **named: Any) -> Any:
+        key = tuple(each if isinstance(each, str) else id(each) for each in (*given, *named.values()))
+        if key not in made:
+            made[key] = kind(*given, **named)
+        return made[key]
+
+    return make
+
+
+def _accepts_kwargs(handler: Any) -> bool:
+    """What botocore asks of each of the hundred handlers of a session, without a signature made for it."""
+    code = getattr(handler, "__code__", None)
+    named = inspect.getfullargspec(handler).varkw if code is None else code.co_flags & inspect.CO_VARKEYWORDS
+    return bool(named)
 
 
 @pytest.hookimpl(tryfirst=True)  # before anybody selects by markers

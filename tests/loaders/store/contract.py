@@ -21,7 +21,7 @@ from loaders.errors import (
     StoreError,
     WriteConflict,
 )
-from loaders.store import Body, CountingStore, CreateOnly, Fetched, IfMatch, ObjectStore, PrefixedStore, S3Store
+from loaders.store import CountingStore, CreateOnly, Fetched, IfMatch, ObjectStore, PrefixedStore, S3Store
 from loaders.store.base import DatedStore
 from loaders.store.clouds import is_plain
 from tests.examples import examples
@@ -111,53 +111,46 @@ class StoreContract:
         etag = store.put("k", BODY)
         assert etag == etag_of(BODY) if self.etags_are_hashes else etag.strip('"') == etag != ""
 
-    @pytest.mark.parametrize("kind", [bytearray, memoryview])
-    def test_any_bytes_can_be_put(self, store: ObjectStore, kind: type[bytearray | memoryview]) -> None:
-        body: Body = kind(BODY)
-        store.put("k", body)
-        assert store.get("k").body == BODY
+    def test_any_bytes_can_be_put(self, store: ObjectStore) -> None:
+        for body in (bytearray(BODY), memoryview(BODY)):
+            store.put("k", body)
+            assert store.get("k").body == BODY
 
-    @pytest.mark.parametrize(
-        ("start", "end", "got"),
-        [(0, 10, (0, 10)), (0, 1, (0, 1)), (99, 100, (99, 100)), (90, 1000, (90, 100)), (0, 10**12, (0, 100))],
-    )
-    def test_a_range_is_half_open_and_clamped_at_the_end(
-        self, store: ObjectStore, start: int, end: int, got: tuple[int, int]
-    ) -> None:
+    def test_a_range_is_half_open_and_clamped_at_the_end(self, store: ObjectStore) -> None:
         etag = store.put("k", BODY)
-        found = store.get_range("k", start, end)
-        assert found.body == BODY[slice(*got)]
-        assert (found.start, found.object_size_bytes, found.etag) == (got[0], len(BODY), etag)
+        for start, end in [(0, 10), (0, 1), (99, 100), (90, 1000), (0, 10**12)]:
+            found = store.get_range("k", start, end)
+            assert found.body == BODY[start : min(end, 100)]
+            assert (found.start, found.object_size_bytes, found.etag) == (start, len(BODY), etag)
 
-    @pytest.mark.parametrize(("size", "start"), [(100, 100), (100, 101), (100, 10**9), (0, 0), (0, 5)])
-    def test_a_range_that_starts_past_the_end_is_invalid(self, store: ObjectStore, size: int, start: int) -> None:
-        store.put("k", BODY[:size])
-        with pytest.raises(RangeInvalid):
-            store.get_range("k", start, start + 10)
+    def test_a_range_that_starts_past_the_end_is_invalid(self, store: ObjectStore) -> None:
+        for size, starts in {100: (100, 101, 10**9), 0: (0, 5)}.items():
+            store.put("k", BODY[:size])
+            for start in starts:
+                with pytest.raises(RangeInvalid):
+                    store.get_range("k", start, start + 10)
 
-    @pytest.mark.parametrize("range_", [(-1, 5), (5, 5), (6, 5)])
-    def test_a_range_that_makes_no_sense_is_a_mistake_of_the_caller(
-        self, store: ObjectStore, range_: tuple[int, int]
-    ) -> None:
-        with pytest.raises(ValueError, match="range"):
-            store.get_range("k", *range_)
+    def test_a_range_that_makes_no_sense_is_a_mistake_of_the_caller(self, store: ObjectStore) -> None:
+        for start, end in [(-1, 5), (5, 5), (6, 5)]:
+            with pytest.raises(ValueError, match="range"):
+                store.get_range("k", start, end)
 
-    @pytest.mark.parametrize("length", [1, 10, 100, 101, 10**9])
-    def test_a_tail_longer_than_the_object_is_the_object(self, store: ObjectStore, length: int) -> None:
+    def test_a_tail_longer_than_the_object_is_the_object(self, store: ObjectStore) -> None:
         etag = store.put("k", BODY)
-        found = store.get_tail("k", length)
-        assert found.body == BODY[-length:]
-        assert (found.start, found.object_size_bytes, found.etag) == (max(0, 100 - length), 100, etag)
+        for length in (1, 10, 100, 101, 10**9):
+            found = store.get_tail("k", length)
+            assert found.body == BODY[-length:]
+            assert (found.start, found.object_size_bytes, found.etag) == (max(0, 100 - length), 100, etag)
 
     def test_the_tail_of_an_empty_object_is_empty(self, store: ObjectStore) -> None:
         etag = store.put("k", b"")
         found = store.get_tail("k", 10)
         assert (found.body, found.start, found.object_size_bytes, found.etag) == (b"", 0, 0, etag)
 
-    @pytest.mark.parametrize("length", [0, -1])
-    def test_a_tail_has_at_least_one_byte(self, store: ObjectStore, length: int) -> None:
-        with pytest.raises(ValueError, match="tail"):
-            store.get_tail("k", length)
+    def test_a_tail_has_at_least_one_byte(self, store: ObjectStore) -> None:
+        for length in (0, -1):
+            with pytest.raises(ValueError, match="tail"):
+                store.get_tail("k", length)
 
     @pytest.mark.parametrize("key", ["k", "/odd//key"])
     def test_an_object_longer_than_its_key_may_hold_is_refused_and_named(self, store: ObjectStore, key: str) -> None:
@@ -190,42 +183,40 @@ class StoreContract:
         assert (found.body, found.object_size_bytes) == (b"new", 3)
         assert store.get_if_changed("k", found.etag) is None
 
-    @pytest.mark.parametrize("key", ["k", "a/b", "/odd//key"])
-    def test_a_missing_key_is_named_whatever_is_asked_of_it(self, store: ObjectStore, key: str) -> None:
-        if not self._taken(key):
-            return
-        asks: dict[str, Callable[[], object]] = {
-            "get": lambda: store.get(key),
-            "get_range": lambda: store.get_range(key, 0, 1),
-            "get_tail": lambda: store.get_tail(key, 1),
-            "get_if_changed": lambda: store.get_if_changed(key, "etag"),
+    def test_a_missing_key_is_named_whatever_is_asked_of_it(self, store: ObjectStore) -> None:
+        asks: dict[str, Callable[[str], object]] = {
+            "get": store.get,
+            "get_range": lambda key: store.get_range(key, 0, 1),
+            "get_tail": lambda key: store.get_tail(key, 1),
+            "get_if_changed": lambda key: store.get_if_changed(key, "etag"),
         }
-        for operation, ask in asks.items():
-            with pytest.raises(KeyMissing, match=operation) as caught:
-                ask()
-            assert caught.value.key.endswith(key)
+        for key in self._taken("k", "a/b", "/odd//key"):
+            for operation, ask in asks.items():
+                with pytest.raises(KeyMissing, match=operation) as caught:
+                    ask(key)
+                assert caught.value.key.endswith(key)
 
-    @pytest.mark.parametrize("key", ODD_KEYS)
-    def test_an_odd_key_is_a_key_like_any_other(self, store: ObjectStore, key: str) -> None:
-        if not self._taken(key):
-            with pytest.raises(RequestRefused):
-                store.put(key, BODY)
-            with pytest.raises(RequestRefused):
-                store.get(key)
-            return
-        etag = store.put(key, BODY, condition=CreateOnly())
-        with pytest.raises(PreconditionFailed):
-            store.put(key, b"", condition=CreateOnly())
-        assert store.get(key).body == BODY
-        assert store.get_range(key, 1, 3).body == BODY[1:3]
-        assert store.get_tail(key, 3).body == BODY[-3:]
-        assert store.get_if_changed(key, etag) is None
-        assert [found.key for found in store.list("")] == [key]
-        assert [found.key for found in store.list(key)] == [key]
-        assert list(store.list("", start_after=key)) == []
-        store.put(key, b"", condition=IfMatch(etag))
-        store.delete(key)
-        assert list(store.list("")) == []
+    def test_an_odd_key_is_a_key_like_any_other(self, store: ObjectStore) -> None:
+        for key in ODD_KEYS:
+            if not self._taken(key):
+                with pytest.raises(RequestRefused):
+                    store.put(key, BODY)
+                with pytest.raises(RequestRefused):
+                    store.get(key)
+                continue
+            etag = store.put(key, BODY, condition=CreateOnly())
+            with pytest.raises(PreconditionFailed):
+                store.put(key, b"", condition=CreateOnly())
+            assert store.get(key).body == BODY
+            assert store.get_range(key, 1, 3).body == BODY[1:3]
+            assert store.get_tail(key, 3).body == BODY[-3:]
+            assert store.get_if_changed(key, etag) is None
+            assert [found.key for found in store.list("")] == [key]
+            assert [found.key for found in store.list(key)] == [key]
+            assert list(store.list("", start_after=key)) == []
+            store.put(key, b"", condition=IfMatch(etag))
+            store.delete(key)
+            assert list(store.list("")) == []
 
     def test_the_empty_key_is_refused(self, store: ObjectStore) -> None:
         if isinstance(store, PrefixedStore):
@@ -329,14 +320,12 @@ class StoreContract:
             assert (store.get_range("k", 0, 1).mark, store.get_tail("k", 3).mark) == (mark, mark)
         assert store.get_range("source", 0, 1).mark == "of-the-source"
 
-    @pytest.mark.parametrize("mark", ["", " ", "two words", "line\nfeed", "ü", "x" * 129])
-    def test_a_mark_that_no_header_holds_is_refused_before_anything_is_sent(
-        self, store: ObjectStore, mark: str
-    ) -> None:
-        with pytest.raises(ValueError, match="mark"):
-            store.put("k", BODY, mark=mark)
-        with pytest.raises(ValueError, match="mark"):
-            store.start_multipart("k", mark=mark)
+    def test_a_mark_that_no_header_holds_is_refused_before_anything_is_sent(self, store: ObjectStore) -> None:
+        for mark in ("", " ", "two words", "line\nfeed", "ü", "x" * 129):
+            with pytest.raises(ValueError, match="mark"):
+                store.put("k", BODY, mark=mark)
+            with pytest.raises(ValueError, match="mark"):
+                store.start_multipart("k", mark=mark)
         assert list(store.list("")) == []
 
     # Deleting
@@ -397,10 +386,10 @@ class StoreContract:
         assert store.delete_many(keys) == []
         assert list(store.list("")) == []
 
-    @pytest.mark.parametrize("limit", [0, -1, 1001])
-    def test_a_page_has_one_to_a_thousand_keys(self, store: ObjectStore, limit: int) -> None:
-        with pytest.raises(ValueError, match="page"):
-            store.list_page("", limit=limit)
+    def test_a_page_has_one_to_a_thousand_keys(self, store: ObjectStore) -> None:
+        for limit in (0, -1, 1001):
+            with pytest.raises(ValueError, match="page"):
+                store.list_page("", limit=limit)
 
     def test_a_negative_limit_is_a_mistake_of_the_caller(self, store: ObjectStore) -> None:
         with pytest.raises(ValueError, match="limit"):
@@ -465,13 +454,13 @@ class StoreContract:
         upload.abort()
         assert list(store.list("")) == []
 
-    @pytest.mark.parametrize("number", [0, 10_001])
-    def test_parts_are_numbered_from_one_to_ten_thousand(self, store: ObjectStore, number: int) -> None:
+    def test_parts_are_numbered_from_one_to_ten_thousand(self, store: ObjectStore) -> None:
         upload = store.start_multipart("k")
-        with pytest.raises(ValueError, match="10000"):
-            upload.upload_part(number, BODY)
-        with pytest.raises(ValueError, match="10000"):
-            upload.copy_part(number, "source", 0, 1)
+        for number in (0, 10_001):
+            with pytest.raises(ValueError, match="10000"):
+                upload.upload_part(number, BODY)
+            with pytest.raises(ValueError, match="10000"):
+                upload.copy_part(number, "source", 0, 1)
         upload.abort()
 
     @pytest.mark.parametrize("source_key", ["source", "so//ur+ce ü"])

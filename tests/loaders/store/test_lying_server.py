@@ -30,7 +30,7 @@ from tests.loaders.store.contract import StoreContract
 from tests.servers.fixtures import Endpoint, new_bucket
 from tests.servers.lying import Lying, lying_s3
 from tests.servers.scripted import Reply, ScriptedServer, refusal
-from tests.servers.stores import CLIENTS
+from tests.servers.stores import CLIENTS, share_clients
 
 Answer = TypeVar("Answer")
 
@@ -53,6 +53,7 @@ def store(
 ) -> ObjectStore:
     """An empty bucket on that server, by way of each client."""
     aws_environment.setattr(botocore.endpoint, "time", SimpleNamespace(sleep=lambda _: None))
+    share_clients(aws_environment)
     return CLIENTS[request.param](new_bucket(moto_endpoint.client), StoreSettings(endpoint_url=lying_endpoint[0]))
 
 
