@@ -35,6 +35,7 @@ from tests.servers.scripted import ScriptedServer, scripted_server
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
+    from types import ModuleType
 
     from types_boto3_s3 import S3Client
 
@@ -50,9 +51,13 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     config.addinivalue_line("markers", f"{MARKER}: takes the S3 server that {VARIABLES[0]} names")
     botocore.session.create_loader = cache(botocore.loaders.create_loader)
-    botocore.client.ServiceModel = _once_made(botocore.client.ServiceModel)
-    botocore.endpoint_provider.RuleSet = _once_made(botocore.endpoint_provider.RuleSet)
-    botocore.hooks.accepts_kwargs = _accepts_kwargs
+    replacements: tuple[tuple[ModuleType, str, Callable[[Any], object]], ...] = (
+        (botocore.client, "ServiceModel", _once_made),
+        (botocore.endpoint_provider, "RuleSet", _once_made),
+        (botocore.hooks, "accepts_kwargs", lambda _: _accepts_kwargs),
+    )
+    for module, name, replacement in replacements:
+        setattr(module, name, replacement(getattr(module, name)))
 
 
 def _once_made(kind: Callable[..., Any]) -> Callable[..., Any]:
