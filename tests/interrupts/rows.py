@@ -22,6 +22,7 @@ from accel import (
     PolledImages,
     ReadAccelerator,
     ReaderGroup,
+    ReaderSettings,
     Request,
     StaticImages,
     Stream,
@@ -42,6 +43,7 @@ OBJECTS = 3
 COUNT = 100
 END = OBJECTS * COUNT
 EVENTS = 60
+QUICK = ReaderSettings(idle_seconds=0.005)
 SECONDS = 10.0
 _numbers = count()
 
@@ -285,7 +287,7 @@ def _group(of: Callable[[GroupReader], object]) -> Iterator[Use]:
     """A reader of a group: what it returned, and what a reader after it returns, is each event once."""
     with connect(_stream()) as connection:
         name = f"group-{next(_numbers)}"
-        reader = connection.group_reader("a", "b", name, "one", follow=False)
+        reader = connection.group_reader("a", "b", name, "one", follow=False, settings=QUICK)
         got: list[int] = []
 
         def call() -> None:
@@ -297,7 +299,7 @@ def _group(of: Callable[[GroupReader], object]) -> Iterator[Use]:
             of(reader)
             got.extend(int(event.payload) for event in reader)
             reader.close()
-            with connection.group_reader("a", "b", name, "two", follow=False) as other:
+            with connection.group_reader("a", "b", name, "two", follow=False, settings=QUICK) as other:
                 got.extend(int(event.payload) for event in other)
             assert sorted(got) == list(range(EVENTS))
 
@@ -315,7 +317,7 @@ def _commit_and_leave(reader: GroupReader) -> None:
 
 def _written(connection: Connection, name: str) -> list[bytes]:
     connection.accelerator.refresh()
-    with connection.reader("a", name) as reader:
+    with connection.reader("a", name, settings=QUICK) as reader:
         return sorted(event.payload for event in reader)
 
 
@@ -515,7 +517,7 @@ def _reader_group(of: Callable[[ReaderGroup], object]) -> Iterator[Use]:
 
         def check() -> None:
             of(group)
-            with connection.group_reader("a", "b", group.name, "one", follow=False) as reader:
+            with connection.group_reader("a", "b", group.name, "one", follow=False, settings=QUICK) as reader:
                 assert len(list(reader)) == EVENTS
 
         yield Use(lambda: of(group), check)

@@ -80,7 +80,7 @@ def _is_safe(code: CodeType) -> bool:
 
 def places(call: Callable[[], object]) -> list[Place]:
     """The places of a call, in the order in which it came to them first; the call is made."""
-    opcodes: dict[CodeType, dict[int, str]] = {}
+    checks: dict[CodeType, set[int]] = {}
     found: dict[Place, None] = {}
     last: Place | None = None
 
@@ -88,9 +88,10 @@ def places(call: Callable[[], object]) -> list[Place]:
         nonlocal last
         code = frame.f_code
         if event == "opcode":
-            if code not in opcodes:
-                opcodes[code] = {each.offset: each.opname for each in dis.get_instructions(code)}
-            if last is not None and opcodes[code].get(frame.f_lasti) in CHECKS and _is_safe(code):
+            if code not in checks:
+                instructions = dis.get_instructions(code) if _is_safe(code) else ()
+                checks[code] = {each.offset for each in instructions if each.opname in CHECKS}
+            if last is not None and frame.f_lasti in checks[code]:
                 found.setdefault(last)
         last = code.co_filename, code.co_firstlineno, frame.f_lasti
         return local
