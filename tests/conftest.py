@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import importlib.metadata
 import os
 import signal
+from functools import cache
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -40,6 +42,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    # The doctor asks for this, which reads the files of all packages.
+    importlib.metadata.packages_distributions = cache(importlib.metadata.packages_distributions)
     if config.option.markexpr == "not soak" and examples(5) == 1:
         config.pluginmanager.register(FolderSeconds())
 

@@ -14,6 +14,7 @@ import click
 import pytest
 from click.testing import Result
 
+from accel.cli import doctor
 from accel.cli.config_file import COMMON, FILE_SIZE_BYTES_MAX, variable_of
 from accel.cli.main import main
 from tests.accel.cli.test_one_convention import COMMANDS
@@ -26,6 +27,12 @@ def settings(result: Result, command: str = "") -> dict[str, tuple[str | None, s
     assert result.exit_code == 0, result.stderr
     rows = json.loads(result.stdout)["settings"]
     return {row["key"]: (row["value"], row["source"]) for row in rows if row["command"] == command}
+
+
+@pytest.fixture(autouse=True)
+def no_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To ask Java for its version takes longer than all that the doctor says of settings."""
+    monkeypatch.setattr(doctor, "java", lambda: doctor.Finding("java", doctor.State.ABSENT, "not looked for"))
 
 
 DOCTOR = ("doctor", "memory://nothing", "--read-only", "--quiet")

@@ -31,8 +31,8 @@ def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "DRAWS", 1)
 
 
-def test_the_demo_as_json() -> None:
-    result = run("demo", "--output", "json", "--quiet")
+def test_the_demo_as_json(tmp_path: Path) -> None:
+    result = run("demo", "--store", f"file://{tmp_path}", "--output", "json", "--quiet")
     found = json.loads(result.stdout)
     assert (result.exit_code, result.stderr) == (0, "")
     assert list(found) == [
@@ -90,12 +90,12 @@ def test_what_is_kept_in_a_folder_can_be_asked_again(tmp_path: Path) -> None:
     assert "expected s3://" in run("demo", "--store", "nowhere").stderr
 
 
-def test_a_different_answer_is_told_and_ends_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_different_answer_is_told_and_ends_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(contents: Iterable[tuple[int, Contents]], request: Request) -> list[tuple[int, int, int]]:
         return plain_walk(contents, request)[1:]
 
     monkeypatch.setattr(demo, "plain_walk", wrong)
-    result = run("demo")
+    result = run("demo", "--store", f"file://{tmp_path}")
     assert result.exit_code == 1
     assert "DIFFERENT  load-all, cold, stream 420000 [100, 200): expected [(2, 105, 128)" in result.stdout
     assert "32 of 32 answers differ from a scan" in result.stdout
