@@ -73,7 +73,7 @@ LONG: Final[Mapping[str, Sequence[str]]] = {
     "test_with_clocks_that_move_nothing_is_lost_and_nothing_stays_stuck": ["0-True", "1-False"],
     "tests/accel/streams/writer/test_numbers_outlive.py::"
     "test_a_producer_that_dies_before_any_write_goes_on_and_numbers_outlive_what_is_deleted": ["another node-deleted"],
-    "tests/docs/test_tables.py::test_the_table_says_what_spread_costs_on_20000_objects": ["tail"],
+    "tests/docs/test_tables.py::test_the_table_says_what_spread_costs_on_20000_objects": [],
     "tests/docs/test_tables.py::test_the_tables_say_what_spread_costs_on_5000_objects": ["10 %"],
     "tests/loaders/merge/test_object_merger_memory.py::"
     "test_merging_ten_objects_of_any_size_stays_below_256_mebibytes": ["11"],

@@ -15,10 +15,11 @@ from loaders.tables import FormatRecord
 from tests.docs.pages import ROOT
 
 
-def test_the_catalog_is_loaded_when_it_is_first_asked_for() -> None:
+def test_catalogs_and_histories_are_loaded_when_they_are_first_asked_for() -> None:
     code = (
         "import sys, accel; assert 'accel.catalog' not in sys.modules; assert 'ObjectCatalog' in dir(accel); "
-        "accel.ObjectCatalog; assert 'accel.catalog' in sys.modules; assert 'ObjectCatalog' in vars(accel)"
+        "accel.ObjectCatalog; assert 'accel.catalog' in sys.modules; assert 'ObjectCatalog' in vars(accel); "
+        "assert 'accel.history.store' not in sys.modules; accel.StreamStore; accel.history.store.Stream"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0  # noqa: S603 - our own words
 
@@ -27,11 +28,6 @@ def test_it_is_the_same_wherever_it_is_imported_from() -> None:
     assert accel.ObjectCatalog is ObjectCatalog
     assert (accel.CatalogSettings, accel.FormatRecord) == (CatalogSettings, FormatRecord)
     assert (accel.StreamStore, accel.StreamConfiguration) == (StreamStore, StreamConfiguration)
-
-
-def test_histories_are_loaded_when_they_are_first_asked_for() -> None:
-    code = "import sys, accel; assert 'accel.history' not in sys.modules; accel.StreamStore; accel.history.store.Stream"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0  # noqa: S603 - our own words
 
 
 def test_a_name_that_is_not_there_is_refused_as_of_any_module() -> None:

@@ -111,12 +111,13 @@ def test_sessions_show_what_the_commands_print(
             assert without_times(found.stdout) == without_times(output), line
 
 
-def test_the_first_table_of_the_readme_is_what_the_demo_prints() -> None:
+def test_the_first_table_of_the_readme_is_what_the_demo_prints(tmp_path: Path) -> None:
+    """In a folder, which takes a fifth of the time; the first line says where the objects are."""
     shown = next(block.text for block in blocks(ROOT / "README.md", "text") if "issue 2731" in block.text)
-    found = CliRunner().invoke(main, ["demo", "--quiet"])
+    found = CliRunner().invoke(main, ["demo", "--quiet", "--store", f"file://{tmp_path}"])
     assert found.exit_code == 0
     lines = [" ".join(line.split()) for line in found.stdout.splitlines() if line.strip()]
-    expected = [" ".join(line.split()) for line in shown.splitlines() if line.strip()]
+    expected = [" ".join(line.split()) for line in shown.splitlines()[1:] if line.strip()]
     first = lines.index(expected[0])
     assert lines[first : first + len(expected)] == expected
 

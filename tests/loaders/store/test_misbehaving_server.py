@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from types import SimpleNamespace
 
 import botocore.endpoint
@@ -51,53 +52,51 @@ def store(request: pytest.FixtureRequest, scripted: ScriptedServer, aws_environm
     return made
 
 
-@pytest.mark.parametrize(("reply", "plain", "conditional"), REFUSALS)
-def test_a_refusal_has_our_name_and_is_not_repeated(
-    store: ObjectStore, scripted: ScriptedServer, reply: Reply, plain: type[StoreError], conditional: type[StoreError]
-) -> None:
-    scripted.expect(reply, reply, reply, reply)
-    cases: list[tuple[type[StoreError], Condition]] = [(plain, ALWAYS), *((conditional, each) for each in CONDITIONS)]
-    for kind, condition in cases:
-        with pytest.raises(StoreError) as caught:
-            store.put("k", b"x", condition=condition)
-        assert type(caught.value) is kind
-        assert caught.value.__cause__ is not None
-    with pytest.raises(plain):
-        store.get("k")
-    assert len(scripted.requests) == 4
+def test_a_refusal_has_our_name_and_is_not_repeated(store: ObjectStore, scripted: ScriptedServer) -> None:
+    for reply, plain, conditional in REFUSALS:
+        scripted.expect(reply, reply, reply, reply)
+        kinds = {ALWAYS: plain, **dict.fromkeys(CONDITIONS, conditional)}
+        for condition, kind in kinds.items():
+            with pytest.raises(StoreError) as caught:
+                store.put("k", b"x", condition=condition)
+            assert type(caught.value) is kind
+            assert caught.value.__cause__ is not None
+        with pytest.raises(plain):
+            store.get("k")
+        assert len(scripted.requests) == 4
 
 
-@pytest.mark.parametrize("code", ["XMinioStorageFull", "InsufficientStorage", "Other"])
 def test_a_server_that_is_full_is_named_after_no_more_than_the_attempts_of_its_client(
-    store: ObjectStore, scripted: ScriptedServer, code: str
+    store: ObjectStore, scripted: ScriptedServer
 ) -> None:
-    scripted.expect(*[refusal(507, code)] * (ATTEMPTS + 1))
-    for condition in (CreateOnly(), ALWAYS):
-        with pytest.raises(StoreFull):
-            store.put("k", b"x", condition=condition)
-    assert len(scripted.requests) <= ATTEMPTS + 1
+    for code in ("XMinioStorageFull", "InsufficientStorage", "Other"):
+        scripted.expect(*[refusal(507, code)] * (ATTEMPTS + 1))
+        for condition in (CreateOnly(), ALWAYS):
+            with pytest.raises(StoreFull):
+                store.put("k", b"x", condition=condition)
+        assert len(scripted.requests) <= ATTEMPTS + 1
 
 
-@pytest.mark.parametrize(
-    ("headers", "mark"),
-    [
-        ({}, None),
-        ({"x-amz-meta-accelmark": "a.1.b"}, "a.1.b"),
-        ({"X-Amz-Meta-Accelmark": "a.1.b", "x-amz-meta-a": "x"}, "a.1.b"),
-        ({"x-amz-meta-accel-mark": "a.1.b"}, None),
-        ({"x-amz-meta-accelmark": ""}, None),
-        ({"x-amz-meta-accelmark": "a b"}, None),
-        ({"x-amz-meta-accelmark": "x" * 129}, None),
-        ({"x-amz-meta-accelmark": "=?UTF-8?Q?a=C3=A4?="}, "=?UTF-8?Q?a=C3=A4?="),
-    ],
-)
+MARKS: list[tuple[dict[str, str], str | None]] = [
+    ({}, None),
+    ({"x-amz-meta-accelmark": "a.1.b"}, "a.1.b"),
+    ({"X-Amz-Meta-Accelmark": "a.1.b", "x-amz-meta-a": "x"}, "a.1.b"),
+    ({"x-amz-meta-accel-mark": "a.1.b"}, None),
+    ({"x-amz-meta-accelmark": ""}, None),
+    ({"x-amz-meta-accelmark": "a b"}, None),
+    ({"x-amz-meta-accelmark": "x" * 129}, None),
+    ({"x-amz-meta-accelmark": "=?UTF-8?Q?a=C3=A4?="}, "=?UTF-8?Q?a=C3=A4?="),
+]
+
+
 def test_an_object_whose_metadata_are_others_none_or_unreadable_is_read_without_a_mark(
-    store: ObjectStore, scripted: ScriptedServer, headers: dict[str, str], mark: str | None
+    store: ObjectStore, scripted: ScriptedServer
 ) -> None:
     plain = found(b"x")
-    reply = Reply(plain.status, plain.body, {**plain.headers, **headers})
-    scripted.expect(reply, reply)
-    assert (store.get("k").body, store.get("k").mark) == (b"x", mark)
+    for headers, mark in MARKS:
+        reply = Reply(plain.status, plain.body, {**plain.headers, **headers})
+        scripted.expect(reply, reply)
+        assert (store.get("k").body, store.get("k").mark) == (b"x", mark)
 
 
 def test_metadata_that_no_text_has_are_no_mark_and_refused_by_obstore_itself(
@@ -112,17 +111,14 @@ def test_metadata_that_no_text_has_are_no_mark_and_refused_by_obstore_itself(
         assert store.get("k").mark is None
 
 
-@pytest.mark.parametrize(("reply", "kind"), [*FAILURES, *UNDECIDED])
-@pytest.mark.parametrize("condition", CONDITIONS)
-def test_a_conditional_write_is_sent_exactly_once(
-    store: ObjectStore, scripted: ScriptedServer, reply: Reply, kind: type[StoreError], condition: Condition
-) -> None:
-    scripted.expect(reply, WRITTEN)
-    with pytest.raises(kind) as caught:
-        store.put("k", b"x", condition=condition)
-    assert len(scripted.requests) == 1
-    assert caught.value.retryable
-    assert caught.value.__cause__ is not None
+def test_a_conditional_write_is_sent_exactly_once(store: ObjectStore, scripted: ScriptedServer) -> None:
+    for (reply, kind), condition in product([*FAILURES, *UNDECIDED], CONDITIONS):
+        scripted.expect(reply, WRITTEN)
+        with pytest.raises(kind) as caught:
+            store.put("k", b"x", condition=condition)
+        assert len(scripted.requests) == 1
+        assert caught.value.retryable
+        assert caught.value.__cause__ is not None
 
 
 @pytest.mark.parametrize("reply", [reply for reply, _ in FAILURES])
