@@ -287,7 +287,7 @@ class StoreContract:
                 answers += [store.get_range(key, 0, 1), store.get_range(key, 5, 10**6), store.get_tail(key, 10**6)]
             assert [answer.mark for answer in answers if answer is not None] == [mark] * len(answers)
             assert store.get(key).body == body
-            assert [(each.size_bytes, each.etag) for each in store.list("")] == [(len(body), etag)]
+            assert [(each.size_bytes, each.etag) for each in store.list(key)] == [(len(body), etag)]
 
     def test_a_refused_write_changes_no_mark_and_the_next_one_sets_its_own(self, store: ObjectStore) -> None:
         stale = store.put("k", b"old", mark="of-the-old-one")
