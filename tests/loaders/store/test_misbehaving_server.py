@@ -40,7 +40,10 @@ FAILURES: list[tuple[Reply, type[StoreError]]] = [
     (refusal(502, "BadGateway"), StoreUnavailable),
     (HANG_UP, StoreUnavailable),
 ]
-UNDECIDED = [(refusal(409, "ConditionalRequestConflict"), WriteConflict), (SILENCE, StoreUnavailable)]
+UNDECIDED: list[tuple[Reply, type[StoreError]]] = [
+    (refusal(409, "ConditionalRequestConflict"), WriteConflict),
+    (SILENCE, StoreUnavailable),
+]
 CONDITIONS: list[Condition] = [CreateOnly(), IfMatch("e0")]
 
 
