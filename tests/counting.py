@@ -13,14 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 SOURCE_FOLDERS = ("accel", "bloom", "range_index", "loaders", "spark_jobs", "benchmarks")
 DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-LAYOUT_TOKENS = {
-    tokenize.COMMENT,
-    tokenize.NL,
-    tokenize.NEWLINE,
-    tokenize.INDENT,
-    tokenize.DEDENT,
-    tokenize.ENDMARKER,
-}
+LAYOUT_TOKENS = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 
 def source_files(root: Path = ROOT) -> list[Path]:

@@ -57,11 +57,7 @@ class World:
     """
 
     def __init__(
-        self,
-        store: ObjectStore | None = None,
-        settings: CatalogSettings | None = None,
-        *,
-        clock: Clock | None = None,
+        self, store: ObjectStore | None = None, settings: CatalogSettings | None = None, *, clock: Clock | None = None
     ) -> None:
         self.clock = clock or Clock(START_SECONDS)
         self.memory = MemoryStore(clock=self.clock) if store is None else store

@@ -110,10 +110,7 @@ def test_positions_of_many_ids_are_minus_one_where_not_listed() -> None:
         ({"streams": [], "node": []}, "image: expected fields among .*, found 'node'"),
         ({"streams": [{**stream(), "range": []}]}, r"image, streams\[0\]: expected fields among .*, found 'range'"),
         ({"streams": [stream(ranges=[{**owned(0, 0, 5), "nodeid": 4}])]}, r"ranges\[0\]: .* found 'nodeid'"),
-        (
-            {"streams": [stream(stream_objects=[{"object_id": 3, "start": 0, "end": 4, "length": 5}])]},
-            "found 'length'",
-        ),
+        ({"streams": [stream(stream_objects=[{"object_id": 3, "start": 0, "end": 4, "length": 5}])]}, "found 'length'"),
         ({"nodes": [{"node_id": 4, "stream_set_object": []}]}, r"nodes\[0\]: .* found 'stream_set_object'"),
         (
             {"nodes": [{"node_id": 4, "stream_set_objects": [{"object_id": 1, "order_id": 1, "sizes": 1}]}]},
@@ -213,13 +210,7 @@ def test_a_file_that_is_nested_without_end_is_refused(tmp_path: Path, text: str)
 
 @pytest.mark.parametrize(
     ("last", "told", "expected"),
-    [
-        (-1, None, (10, None)),
-        (-1, 70, (10, 70)),
-        (90, None, (10, 90)),
-        (90, 70, (10, 90)),
-        (90, 120, (10, 120)),
-    ],
+    [(-1, None, (10, None)), (-1, 70, (10, 70)), (90, None, (10, 90)), (90, 70, (10, 90)), (90, 120, (10, 120))],
 )
 def test_what_a_node_owns_of_a_stream_spans_all_its_ranges_and_ends_where_these_or_commits_say(
     last: int, told: int | None, expected: tuple[int, int | None]

@@ -9,18 +9,7 @@ import pytest
 
 from accel.streams.rules.reader_core import ReaderCore
 from accel.streams.rules.settings import ReaderSettings
-from benchmarks.order import (
-    GOAL,
-    SCALE_MS,
-    SCENARIOS,
-    SEGMENTS,
-    FullestFirst,
-    Given,
-    World,
-    both,
-    ratio,
-    read,
-)
+from benchmarks.order import GOAL, SCALE_MS, SCENARIOS, SEGMENTS, FullestFirst, Given, World, both, ratio, read
 
 SEED = 3
 SECONDS = 21

@@ -21,21 +21,8 @@ from accel.history.rules.retention import (
     with_planned_truncation,
     with_truncation,
 )
-from accel.history.rules.scaling import (
-    ScaleRequest,
-    ScaleVerdict,
-    after_start,
-    is_outdated,
-    scaled_epoch,
-    with_request,
-)
-from accel.history.rules.states import (
-    ACTIVE,
-    StreamState,
-    StreamStatus,
-    after_step,
-    refuse_sealed_truncation,
-)
+from accel.history.rules.scaling import ScaleRequest, ScaleVerdict, after_start, is_outdated, scaled_epoch, with_request
+from accel.history.rules.states import ACTIVE, StreamState, StreamStatus, after_step, refuse_sealed_truncation
 from accel.history.rules.transactions import NO_COMMIT, CommittingTransactions, needs_rolling, with_rolling
 from accel.history.store import Stream
 from accel.history.store.workflows import PlanMaker

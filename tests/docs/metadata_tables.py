@@ -61,14 +61,8 @@ OWN: Final[dict[tuple[str, str], str]] = {
     ("epochs", "segment_count"): "its segments",
     ("segments", "creation_epoch"): "the epoch that created it",
     ("segments", "creation_time"): "when that epoch began",
-    (
-        "segments",
-        "sealed_epoch",
-    ): "the epoch that followed its sealing; null in the last epoch, sealed or not",
-    (
-        "segments",
-        "sealed_time",
-    ): "when that epoch began: after the sealing, and after its last event by a right clock",
+    ("segments", "sealed_epoch"): "the epoch that followed its sealing; null in the last epoch, sealed or not",
+    ("segments", "sealed_time"): "when that epoch began: after the sealing, and after its last event by a right clock",
     ("segments", "key_start"): "start of its keys, within [0, 1)",
     ("segments", "key_end"): "end of its keys, exclusive",
     ("segments", "size"): "its size in the stream's offset unit; null while it takes writes",

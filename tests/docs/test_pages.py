@@ -90,10 +90,7 @@ def test_the_pictures_of_the_console_are_small_and_on_a_page() -> None:
     assert [each for each in found if f"img/{each}" not in pages] == []
 
 
-RUNNABLE = [
-    ROOT / "README.md",
-    *(page_named(each) for each in ("brokers", "querying", "streams")),
-]
+RUNNABLE = [ROOT / "README.md", *(page_named(each) for each in ("brokers", "querying", "streams"))]
 
 
 @pytest.mark.parametrize("page", RUNNABLE, ids=name)

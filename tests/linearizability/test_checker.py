@@ -182,10 +182,7 @@ KEY_ARGUMENTS = {READ: st.just(()), CREATE: st.tuples(st.sampled_from("ab")), DE
 KEY_ARGUMENTS[UPDATE] = st.builds(lambda seen, value: (*seen, value), SEEN, st.sampled_from("ab"))
 KEY_FOUND = {READ: st.one_of(st.just(()), SEEN), DELETE: st.just(())}
 APPENDED = st.builds(
-    lambda first, size, label: (first, first + size, label),
-    st.integers(0, 2),
-    st.integers(1, 2),
-    st.sampled_from("xy"),
+    lambda first, size, label: (first, first + size, label), st.integers(0, 2), st.integers(1, 2), st.sampled_from("xy")
 )
 STREAM_FOUND = st.one_of(st.tuples(st.integers(0, 4)), st.tuples(st.integers(1, 4), st.sampled_from("xy")))
 OFFSETS = st.tuples(st.integers(0, 3))

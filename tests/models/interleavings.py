@@ -51,10 +51,7 @@ class Explorer(Generic[S, L]):
     """
 
     def __init__(
-        self,
-        step: Callable[[S, L], tuple[S, L] | None],
-        check: Callable[[S], None],
-        check_end: Callable[[S, L], None],
+        self, step: Callable[[S, L], tuple[S, L] | None], check: Callable[[S], None], check_end: Callable[[S, L], None]
     ) -> None:
         self._step, self._check, self._check_end = step, check, check_end
         self._shared: list[S] = []

@@ -127,11 +127,7 @@ AREAS: Final = (
         ),
         but=_NODE_LIST,
     ),
-    Area(
-        "adoption",
-        ("accel/adoption/*.py",),
-        _tests("accel/adoption", "automq controller import_plan importing"),
-    ),
+    Area("adoption", ("accel/adoption/*.py",), _tests("accel/adoption", "automq controller import_plan importing")),
     Area(
         "compaction",
         ("accel/compaction/*.py",),
@@ -219,9 +215,7 @@ AREAS: Final = (
         ],
     ),
     Area(
-        "merge",
-        ("loaders/merge/*.py",),
-        _tests("loaders/merge", "merging merging_blocks object_merger merge_buffers"),
+        "merge", ("loaders/merge/*.py",), _tests("loaders/merge", "merging merging_blocks object_merger merge_buffers")
     ),
     Area(
         "filters",

@@ -40,9 +40,7 @@ def share_clients(environment: pytest.MonkeyPatch) -> None:
     The clients of boto3 know no bucket. A forked process has its own.
     """
     environment.setattr(
-        loaders.store.s3,
-        "connect",
-        lambda settings: _shared(os.getpid(), os.environ["AWS_ACCESS_KEY_ID"], settings),
+        loaders.store.s3, "connect", lambda settings: _shared(os.getpid(), os.environ["AWS_ACCESS_KEY_ID"], settings)
     )
 
 

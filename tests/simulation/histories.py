@@ -16,13 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from accel.errors import (
-    IllegalState,
-    InvalidArgument,
-    OperationNotAllowed,
-    ScaleConflict,
-    ScalePrecondition,
-)
+from accel.errors import IllegalState, InvalidArgument, OperationNotAllowed, ScaleConflict, ScalePrecondition
 from accel.history.rules.configuration import HistoryLayout, RetentionKind, RetentionPolicy, StreamConfiguration
 from accel.history.rules.epochs import EpochRecord
 from accel.history.rules.transactions import TransactionStatus

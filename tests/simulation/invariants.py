@@ -26,15 +26,7 @@ from loaders.tables.typed_key import TypedKey
 from loaders.versions import Versioned
 from tests.accel.catalog.building import sketch_of
 from tests.simulation.scheduler import Violation
-from tests.simulation.world import (
-    LAYOUT,
-    NODES,
-    STREAMS,
-    Span,
-    World,
-    opened,
-    spans_of,
-)
+from tests.simulation.world import LAYOUT, NODES, STREAMS, Span, World, opened, spans_of
 
 T = TypeVar("T")
 

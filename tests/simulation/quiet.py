@@ -93,8 +93,7 @@ def read_now(world: World) -> None:
     record, settings = existing_format(world.memory), CatalogSettings(parallel_requests=1)
     threads = (SimulatedThreads(), SimulatedThreads())
     with ObjectCatalog(
-        lambda: catalog_parts(world.memory, record, settings, world.system, threads),
-        world.system,
+        lambda: catalog_parts(world.memory, record, settings, world.system, threads), world.system
     ) as catalog:
         read_all(world, catalog, world.memory, world.system)
     world.count("full readers")

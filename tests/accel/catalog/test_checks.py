@@ -26,14 +26,7 @@ from accel.catalog.records import (
     some,
 )
 from accel.catalog.stream_shards import check_shard, shard_of
-from tests.accel.catalog.building import (
-    bucket_of_streams,
-    compacted,
-    list_of,
-    prepared,
-    stream_objects,
-    uploaded,
-)
+from tests.accel.catalog.building import bucket_of_streams, compacted, list_of, prepared, stream_objects, uploaded
 
 
 def test_rows_out_of_order_never_become_a_record() -> None:

@@ -74,10 +74,7 @@ def an_upload_ready() -> Work:
         ids = catalog.prepare(NODE, 3)
     work.ranges = {1: (20, 30), 2: (20, 30)}
     work.output, _ = work.world.put(ids[0], [(each, *span) for each, span in work.ranges.items()])
-    work.own = {
-        3: work.world.put_stream_object(ids[1], 3, 20, 30),
-        5: work.world.put_stream_object(ids[2], 5, 0, 30),
-    }
+    work.own = {3: work.world.put_stream_object(ids[1], 3, 20, 30), 5: work.world.put_stream_object(ids[2], 5, 0, 30)}
     return work
 
 

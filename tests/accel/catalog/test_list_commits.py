@@ -20,15 +20,7 @@ from accel.catalog.node_list import (
     with_upload,
     without_expired,
 )
-from accel.catalog.records import (
-    NO_STREAM,
-    TIME_RECORD,
-    WRITER_NUMBER,
-    NodeList,
-    ObjectFacts,
-    make_rows,
-    no_rows,
-)
+from accel.catalog.records import NO_STREAM, TIME_RECORD, WRITER_NUMBER, NodeList, ObjectFacts, make_rows, no_rows
 from accel.errors import CommitRefused, SessionFenced
 from tests.accel.catalog.building import (
     FAR_MS,

@@ -27,12 +27,7 @@ from accel.catalog.node_list import (
 )
 from accel.catalog.records import NodeList, ObjectFacts, with_delete_pending, without_collected
 from accel.catalog.sketches_and_ends import sketch_rows
-from accel.catalog.stream_shards import (
-    check_shard,
-    with_stream_objects,
-    with_withdrawn,
-    without_commits,
-)
+from accel.catalog.stream_shards import check_shard, with_stream_objects, with_withdrawn, without_commits
 from accel.errors import CommitRefused, SessionFenced
 from range_index import ObjectRanges
 from tests.accel.catalog.building import NODE, bucket_of_streams, done, facts, live_ids, size_of, stream_objects

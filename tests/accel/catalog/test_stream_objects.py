@@ -5,11 +5,7 @@ from __future__ import annotations
 import pytest
 
 from accel.catalog.records import NO_COMMIT, Rows, StreamShard, with_delete_pending, without_collected
-from accel.catalog.stream_shards import (
-    check_shard,
-    with_replacement,
-    with_stream_objects,
-)
+from accel.catalog.stream_shards import check_shard, with_replacement, with_stream_objects
 from accel.errors import CommitRefused
 from tests.accel.catalog.building import NODE, bucket_of_streams, done, stream_objects
 

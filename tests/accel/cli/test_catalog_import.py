@@ -67,11 +67,7 @@ def test_text_has_a_table_the_holes_and_a_sentence(shop: Shop) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        json.dumps(NODES),
-        "1,4\n2,4\n5,7\n",
-        "object_id,node_id\n1,4\n\n2, 4\n5,7",
-    ],
+    [json.dumps(NODES), "1,4\n2,4\n5,7\n", "object_id,node_id\n1,4\n\n2, 4\n5,7"],
     ids=["json", "lines", "lines with a head"],
 )
 def test_nodes_come_from_a_file(shop: Shop, tmp_path: Path, text: str) -> None:
@@ -104,13 +100,7 @@ def test_offsets_held_twice_end_with_1_and_write_nothing(shop: Shop) -> None:
     shop.put(9, (1, 5, 15))
     told = shop.imported("--node", "4", "--yes", code=1)
     assert (told["written"], told["overlaps"], shop.live) == (False, 1, 0)
-    assert told["overlapping"][0] == {
-        "stream_id": 1,
-        "start": 5,
-        "end": 15,
-        "earlier_ids": [1, 5],
-        "later_ids": [9, 9],
-    }
+    assert told["overlapping"][0] == {"stream_id": 1, "start": 5, "end": 15, "earlier_ids": [1, 5], "later_ids": [9, 9]}
     lines = shop.run("adopt import", "--node", "4").stdout.splitlines()
     assert "OVERLAP     stream 1: [5, 15) in one of objects 1 to 5 and in object 9" in lines
     assert lines[-1] == "cannot be imported: expected each offset in one object, found overlaps: 1"

@@ -13,12 +13,7 @@ from pathlib import Path
 import pytest
 
 from accel.cli import demo
-from accel.cli.demo import (
-    POLICIES,
-    STREAM_ID,
-    Contents,
-    plain_walk,
-)
+from accel.cli.demo import POLICIES, STREAM_ID, Contents, plain_walk
 from accel.lookup.answer import Request
 from tests.accel.cli.worlds import run
 
@@ -36,7 +31,7 @@ def test_the_demo_as_json(tmp_path: Path) -> None:
     found = json.loads(result.stdout)
     assert (result.exit_code, result.stderr) == (0, "")
     assert list(found) == [
-        *("seed", "simulated", "node", "image", "rows", "answers_checked", "same_answers", "differences"),
+        *("seed", "simulated", "node", "image", "rows", "answers_checked", "same_answers", "differences")
     ]
     assert found["same_answers"] is True
     assert found["answers_checked"] == 2 * 4 * 4  # cold and warm, policies, reads
@@ -48,9 +43,7 @@ def test_the_demo_as_json(tmp_path: Path) -> None:
     assert (cost["cold_requests"], cost["unchanged_requests"], cost["unchanged_bytes"]) == (7, 6, 0)
     assert 1000 < cost["cold_bytes"] < 20_000
     row = found["rows"][0]
-    assert list(row) == [
-        *("policy", "read", "cold_gets", "rounds", "bytes", "simulated_latency_seconds", "warm_gets"),
-    ]
+    assert list(row) == [*("policy", "read", "cold_gets", "rounds", "bytes", "simulated_latency_seconds", "warm_gets")]
 
 
 def test_the_demo_as_text_tells_each_stage_and_the_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,13 +28,7 @@ def test_an_answer_as_json_has_these_keys(world: World) -> None:
         *("request", "image_version", "policy", "objects", "start_offset", "end_offset"),
         *("ending", "resume_offset", "stream_end", "cost"),
     ]
-    assert found["request"] == {
-        "stream_id": 420000,
-        "start": 1000,
-        "end": 1600,
-        "limit": 4,
-        "max_fill_rounds": None,
-    }
+    assert found["request"] == {"stream_id": 420000, "start": 1000, "end": 1600, "limit": 4, "max_fill_rounds": None}
     assert found["objects"][0] == {
         "object_id": 18,
         "kind": "stream_set",

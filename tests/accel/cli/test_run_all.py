@@ -26,7 +26,7 @@ def asked(shop: Shop, *args: str, code: int = 0) -> list[dict[str, Any]]:
 def test_the_three_are_carried_out_in_order_and_told_in_one_document(shop: Shop) -> None:
     compact, hints, gc = asked(shop, *EARLY, "--yes")
     assert [(each["step"], each["status"], each["why"]) for each in (compact, hints, gc)] == [
-        *(("compact", "done", None), ("build-hints", "done", None), ("gc", "done", None)),
+        *(("compact", "done", None), ("build-hints", "done", None), ("gc", "done", None))
     ]
     assert all(each["seconds"] >= 0 for each in (compact, hints, gc))
     assert shop.objects < 6

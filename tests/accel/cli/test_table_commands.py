@@ -56,9 +56,7 @@ def test_a_name_cannot_move_the_cursor(url: str) -> None:
 
 def test_a_value_is_shown_with_its_sequence_and_form(url: str) -> None:
     found = json.loads(run("table", "counters", "object-ids", "--store", url, "--output", "json").stdout)
-    assert list(found) == [
-        *("table", "key", "sequence", "form", "form_version", "size_bytes", "record", "left_out"),
-    ]
+    assert list(found) == [*("table", "key", "sequence", "form", "form_version", "size_bytes", "record", "left_out")]
     assert (found["sequence"], found["form"], found["form_version"]) == (2, "object-id-counter", 1)
     assert found["record"] == {"next_object_id": 1024}
 
@@ -77,11 +75,7 @@ def test_columns_are_shown_as_rows_and_bounded(url: str) -> None:
 
 @pytest.mark.parametrize(
     ("args", "kind"),
-    [
-        (("nowhere", "key"), "TableMissing"),
-        (("counters", "nothing"), "DataNotFound"),
-        (("nowhere",), "TableMissing"),
-    ],
+    [(("nowhere", "key"), "TableMissing"), (("counters", "nothing"), "DataNotFound"), (("nowhere",), "TableMissing")],
 )
 def test_what_is_missing_is_told(url: str, args: tuple[str, ...], kind: str) -> None:
     result = run("table", *args, "--store", url, "--output", "json")

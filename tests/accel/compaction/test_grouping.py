@@ -9,14 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from accel.compaction.grouping import (
-    GROWTHS,
-    SLACK_OBJECTS,
-    Run,
-    choose_groups,
-    removed,
-    rewritten_bytes,
-)
+from accel.compaction.grouping import GROWTHS, SLACK_OBJECTS, Run, choose_groups, removed, rewritten_bytes
 from tests.examples import examples
 
 FACTOR = 2.0

@@ -61,13 +61,7 @@ def test_a_dry_run_says_what_a_run_does() -> None:
     report = compact(cluster.catalog, plan)
     assert {name: value for name, value in report.row().items() if name in promised} == {
         name: promised[name]
-        for name in (
-            "rewritten_objects",
-            "rewritten_bytes",
-            "added_objects",
-            "added_stream_objects",
-            "added_bytes",
-        )
+        for name in ("rewritten_objects", "rewritten_bytes", "added_objects", "added_stream_objects", "added_bytes")
     }
     assert json.loads(json.dumps(promised))["groups"][0]["trimmed_streams"] == 1
     assert promised["groups"][0]["dropped_bytes"] > 0

@@ -126,9 +126,7 @@ def test_of_several_attempts_at_a_group_one_is_committed(cluster: Cluster) -> No
     cluster.check()
 
 
-def test_a_source_that_is_deleted_before_it_is_read_is_set_aside_and_the_others_are_merged(
-    cluster: Cluster,
-) -> None:
+def test_a_source_that_is_deleted_before_it_is_read_is_set_aside_and_the_others_are_merged(cluster: Cluster) -> None:
     plan = cluster.plan(SETTINGS)
     victim = cluster.live_ids(NODE)[4]
     cluster.world.memory.delete(cluster.catalog.parts.layout.object_key(victim))

@@ -12,14 +12,7 @@ from hypothesis import strategies as st
 
 from accel.catalog import ObjectCatalog
 from accel.errors import StoreUnavailable
-from accel.hint_building import (
-    HintChoice,
-    HintPlan,
-    HintReport,
-    build_hints,
-    build_node_hints,
-    plan_hints,
-)
+from accel.hint_building import HintChoice, HintPlan, HintReport, build_hints, build_node_hints, plan_hints
 from bloom import StreamFilter
 from loaders.hints import (
     EntryColumns,

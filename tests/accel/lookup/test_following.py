@@ -13,14 +13,7 @@ from typing import Any
 
 import pytest
 
-from accel import (
-    ImageTooOld,
-    MetadataImage,
-    PolledImages,
-    ReadAccelerator,
-    StaticImages,
-    StillPending,
-)
+from accel import ImageTooOld, MetadataImage, PolledImages, ReadAccelerator, StaticImages, StillPending
 from accel.errors import Closed
 from accel.image import ImageVersion
 from accel.lookup.answer import Ending

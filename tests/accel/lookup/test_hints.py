@@ -15,10 +15,7 @@ from accel import Ending, MetadataImage, ReadAccelerator, Settings, StaticImages
 from accel.image import ObjectRef
 from accel.lookup.explain import WIDTH
 from accel.lookup.hints import HintStore
-from benchmarks.lookups import (
-    Node,
-    make_cold_node,
-)
+from benchmarks.lookups import Node, make_cold_node
 from bloom import StreamFilter
 from loaders.errors import StoreUnavailable
 from loaders.format import ObjectEncoder, RecordBatch

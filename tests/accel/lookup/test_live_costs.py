@@ -84,8 +84,7 @@ def test_a_live_stream_costs_what_a_closed_range_costs_and_a_definite_end_what_a
 
 
 @pytest.mark.parametrize(
-    ("kind", "expected"),
-    [("dense", (144, 18)), ("10 %", (604, 55)), ("1 %", (2194, 85)), ("1 % bursty", (3100, 102))],
+    ("kind", "expected"), [("dense", (144, 18)), ("10 %", (604, 55)), ("1 %", (2194, 85)), ("1 % bursty", (3100, 102))]
 )
 def test_what_follows_the_first_object_costs_exactly_this(kind: str, expected: Total) -> None:
     assert total_of(nodes_of(kind), "middle", limit=4) == expected

@@ -290,9 +290,7 @@ def stuck(
 ) -> Iterator[tuple[Stuck, ReadAccelerator]]:
     store = Stuck(line_store(60), object_id)
     one = driver(
-        StaticImages(line_image(list(range(60)))),
-        store,
-        settings=Settings(policy=policy, hashed_ids_max=64, **chosen),
+        StaticImages(line_image(list(range(60)))), store, settings=Settings(policy=policy, hashed_ids_max=64, **chosen)
     )
     try:
         yield store, one

@@ -10,16 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accel import (
-    Answer,
-    Ending,
-    MetadataImage,
-    ReadAccelerator,
-    Request,
-    StaticImages,
-    UnknownStream,
-    accelerate,
-)
+from accel import Answer, Ending, MetadataImage, ReadAccelerator, Request, StaticImages, UnknownStream, accelerate
 from accel.errors import InvalidRequest
 from accel.image import OPEN_END
 from loaders.store import CountingStore

@@ -39,12 +39,7 @@ NOT_REBUILT = ("configuration", "layout", "truncation", "retentionCuts-", "segme
 NOT_MISSED = ("retentionCuts-", "transactionsInEpoch-")
 """Keys that may be absent: nothing else says that they were there."""
 
-NOT_READ = (
-    "creationTime",
-    "segmentStream-",
-    "historyIndex-leaf-0",
-    "epochsWithTr",
-)
+NOT_READ = ("creationTime", "segmentStream-", "historyIndex-leaf-0", "epochsWithTr")
 """Keys that `everything` does not read; each has a question of its own."""
 
 

@@ -27,11 +27,7 @@ from accel.history.rules.transactions import TransactionStatus
 from accel.history.store import StreamStore
 from accel.streams.acknowledgements import WriteFuture
 from accel.streams.settings import ForwardingSettings, StreamWriterSettings
-from accel.streams.shared.forwarding import (
-    ForwardingClient,
-    Peers,
-    SegmentService,
-)
+from accel.streams.shared.forwarding import ForwardingClient, Peers, SegmentService
 from accel.system import SYSTEM
 from loaders.errors import StoreError
 from loaders.store import MemoryStore
@@ -55,11 +51,7 @@ WORKS_MAX = 24
 QUICK = ReaderSettings(idle_seconds=0.005, reorder_wait_seconds=0.02)
 WRITER = StreamWriterSettings(wait_seconds=10.0, pause_seconds=0.005)
 FORWARDING = ForwardingSettings(wait_seconds=10.0)
-SETTINGS = ConnectionSettings(
-    catalog=CatalogSettings(parallel_requests=2),
-    scaling=False,
-    forwarding=FORWARDING,
-)
+SETTINGS = ConnectionSettings(catalog=CatalogSettings(parallel_requests=2), scaling=False, forwarding=FORWARDING)
 FORMAT = FormatRecord(namespace="test", stream_buckets=2)
 
 

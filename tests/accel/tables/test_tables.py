@@ -26,11 +26,7 @@ if TYPE_CHECKING:
     from accel.tables.bounds import Condition
     from loaders.store import ObjectStore
 
-OBJECTS_OF_4 = [
-    [(1, 0, 10), (1, 10, 12), (2, 0, 5)],
-    [(1, 12, 20), (3, 0, 7)],
-    [(1, 20, 30), (2, 5, 9)],
-]
+OBJECTS_OF_4 = [[(1, 0, 10), (1, 10, 12), (2, 0, 5)], [(1, 12, 20), (3, 0, 7)], [(1, 20, 30), (2, 5, 9)]]
 OBJECTS_OF_7 = [[(8, 0, 100), (9, 0, 1)], [(9, 1, 2)]]
 
 READERS: dict[str, Callable[..., pa.RecordBatchReader]] = {name: getattr(tables, name) for name in tables.TABLES}

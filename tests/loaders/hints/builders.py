@@ -10,14 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from bloom import StreamFilter
-from loaders.hints import (
-    CoveredObjects,
-    EntryColumns,
-    SnapshotFile,
-    SnapshotFileWriter,
-    SnapshotRoot,
-    finish_snapshot,
-)
+from loaders.hints import CoveredObjects, EntryColumns, SnapshotFile, SnapshotFileWriter, SnapshotRoot, finish_snapshot
 from loaders.object_ref import ObjectRef
 from loaders.store import ObjectStore
 

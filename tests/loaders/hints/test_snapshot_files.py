@@ -11,10 +11,7 @@ import numpy as np
 import pytest
 
 from loaders.errors import StoreUnavailable
-from loaders.hints import (
-    EntryColumns,
-    SnapshotFileWriter,
-)
+from loaders.hints import EntryColumns, SnapshotFileWriter
 from loaders.hints.snapshot_writer import GROUP_SIZE_BYTES_MAX
 from loaders.layout import HintKind, hint_file_key
 from loaders.store import Body, CountingStore, MemoryStore, MultipartUpload, PartReceipt

@@ -199,12 +199,7 @@ def test_entries_that_make_no_sense_are_not_written(rows: list[Row], text: str, 
 def finish_with(store: MemoryStore, *parts: list[Row], covered: list[ObjectRef]) -> None:
     files = [write_file(store, rows, name=f"{number:05d}") for number, rows in enumerate(parts)]
     finish_snapshot(
-        store,
-        namespace=NAMESPACE,
-        node_id=NODE,
-        generation=GENERATION,
-        files=files,
-        covered=CoveredObjects.of(covered),
+        store, namespace=NAMESPACE, node_id=NODE, generation=GENERATION, files=files, covered=CoveredObjects.of(covered)
     )
 
 

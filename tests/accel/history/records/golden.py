@@ -138,10 +138,7 @@ CASES: dict[str, tuple[HistoryForm[Any], Callable[[], Any]]] = {
         codecs.RETENTION_SET,
         lambda: RetentionSet([BEGAN_MS, BEGAN_MS + 1_800_017, BEGAN_MS + 3_600_001], [0, 2**33, 2**33]),
     ),
-    "stream-cut": (
-        codecs.STREAM_CUT,
-        lambda: StreamCutRecord(BEGAN_MS, 2**33, IdMap([A, C, D], [2**40, -1, 17])),
-    ),
+    "stream-cut": (codecs.STREAM_CUT, lambda: StreamCutRecord(BEGAN_MS, 2**33, IdMap([A, C, D], [2**40, -1, 17]))),
     "sealed-sizes": (codecs.SEALED_SIZES, lambda: IdMap([A, B, make_id(999, 2**31 - 1)], [0, 2**62, 17])),
     "active-transaction": (
         codecs.ACTIVE_TRANSACTION,

@@ -77,11 +77,7 @@ def grown() -> Bench:
 def test_walking_ten_thousand_epochs_takes_less_than_64_mb(walk: str, threads: int, segments: int) -> None:
     """With nothing cached; all caches count that the client fills meanwhile."""
     history = long_history(segments)
-    expected = {
-        "segments between": EPOCHS * segments,
-        "size between": True,
-        "compare": CutOrder.EQUAL_OR_AFTER,
-    }
+    expected = {"segments between": EPOCHS * segments, "size between": True, "compare": CutOrder.EQUAL_OR_AFTER}
     with ThreadPoolExecutor(max(1, threads)) as executor:
         tracemalloc.start()
         try:

@@ -6,14 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from accel.errors import (
-    InvalidArgument,
-    NotInHistory,
-)
-from accel.history.rules.configuration import (
-    HistoryLayout,
-    ShardBy,
-)
+from accel.errors import InvalidArgument, NotInHistory
+from accel.history.rules.configuration import HistoryLayout, ShardBy
 from accel.history.rules.values import NOTHING
 from accel.history.store import HistorySettings, StreamStore
 from tests.accel.history.store.bench import NAME, START_MS, Bench, cut, ids

@@ -6,10 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from accel.errors import (
-    InvalidArgument,
-    ScalePrecondition,
-)
+from accel.errors import InvalidArgument, ScalePrecondition
 from accel.history.rules import scaling
 from accel.history.rules.configuration import OffsetUnit, StreamConfiguration
 from accel.history.rules.requests import RequestStatus

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from accel.errors import (
-    IllegalState,
-    StreamDeleted,
-)
+from accel.errors import IllegalState, StreamDeleted
 from accel.history.rules.configuration import ScalingKind, ScalingPolicy, StreamConfiguration
 from accel.history.rules.states import StreamState
 from tests.accel.history.store.bench import NAME, START_MS, Bench, ids

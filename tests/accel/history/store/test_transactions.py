@@ -7,10 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from accel.errors import (
-    IllegalState,
-    NotInHistory,
-)
+from accel.errors import IllegalState, NotInHistory
 from accel.history.rules.requests import CommitPlan
 from accel.history.rules.states import StreamState
 from accel.history.rules.transactions import ActiveTransaction, TransactionStatus

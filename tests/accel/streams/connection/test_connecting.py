@@ -15,13 +15,7 @@ import pytest
 
 import accel
 from accel import AsyncConnection, CatalogSettings, Connection, ConnectionSettings, Event, FormatRecord, ReaderSettings
-from accel.errors import (
-    CatalogMissing,
-    Closed,
-    CommitRefused,
-    InvalidArgument,
-    OwnerUnreachable,
-)
+from accel.errors import CatalogMissing, Closed, CommitRefused, InvalidArgument, OwnerUnreachable
 from accel.streams.settings import SegmentsSettings
 from accel.streams.shared.owners import OwnersTable
 from loaders.store import CountingStore, MemoryStore, StoreSettings
@@ -302,10 +296,7 @@ def test_any_catalog_will_do_unless_one_is_named(store: MemoryStore) -> None:
         pass
     with accel.connect(store, create=True) as streams:
         assert streams.catalog.format.namespace == "test"
-    with (
-        pytest.raises(CommitRefused),
-        accel.connect(store, create=FormatRecord(namespace="other", stream_buckets=2)),
-    ):
+    with pytest.raises(CommitRefused), accel.connect(store, create=FormatRecord(namespace="other", stream_buckets=2)):
         pass
 
 

@@ -238,10 +238,7 @@ def test_a_reader_whose_lag_is_unknown_is_neither_behind_nor_ahead_and_takes_las
 
 
 @settings(max_examples=examples(150), deadline=None)
-@given(
-    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 12)), min_size=1, max_size=7),
-    st.integers(0, 20),
-)
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 12)), min_size=1, max_size=7), st.integers(0, 20))
 def test_shares_are_what_is_left_when_segments_are_dealt_one_by_one(rows: list[tuple[int, int]], free: int) -> None:
     counts, limits = [count for count, _ in rows], [limit for _, limit in rows]
     of, total = shares(counts, free=free, limits=limits), sum(counts) + free

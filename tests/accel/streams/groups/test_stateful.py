@@ -167,9 +167,6 @@ class Members(RuleBasedStateMachine):
 
 
 Members.TestCase.settings = settings(
-    max_examples=examples(24),
-    stateful_step_count=30,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
+    max_examples=examples(24), stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 TestMembers = Members.TestCase

@@ -18,15 +18,7 @@ from accel.history.rules.values import make_id
 from accel.streams.rules.arrival_order import PassCause
 from accel.streams.rules.events import EventBatch
 from accel.streams.rules.frontier import Frontier
-from accel.streams.rules.reader_core import (
-    NEAR_TAIL_SECONDS,
-    AskEnd,
-    Fill,
-    ReaderCore,
-    SegmentEnd,
-    SegmentEvents,
-    Step,
-)
+from accel.streams.rules.reader_core import NEAR_TAIL_SECONDS, AskEnd, Fill, ReaderCore, SegmentEnd, SegmentEvents, Step
 from accel.streams.rules.settings import ReaderSettings
 from accel.testing import LatencyModel
 from tests.accel.streams.reader.story import KEYS, Story, fill_of, taken, told

@@ -259,10 +259,7 @@ class Simulation:
 
 @settings(max_examples=examples(24), deadline=None)
 @given(
-    st.integers(1, 6),
-    st.floats(0.05, 5.0),
-    st.lists(st.floats(0.9, 1.1), min_size=1, max_size=7),
-    st.integers(1, 3),
+    st.integers(1, 6), st.floats(0.05, 5.0), st.lists(st.floats(0.9, 1.1), min_size=1, max_size=7), st.integers(1, 3)
 )
 def test_at_a_steady_load_nothing_changes_to_and_fro(
     count: int, targets: float, noise: list[float], least: int

@@ -9,14 +9,7 @@ from uuid import UUID
 import pytest
 
 from accel import ReadAccelerator, StreamReader
-from accel.errors import (
-    Closed,
-    IllegalState,
-    InvalidArgument,
-    NotInHistory,
-    OperationNotAllowed,
-    SessionFenced,
-)
+from accel.errors import Closed, IllegalState, InvalidArgument, NotInHistory, OperationNotAllowed, SessionFenced
 from accel.history.rules.configuration import OffsetUnit
 from accel.history.rules.states import StreamState
 from accel.history.rules.transactions import TransactionStatus

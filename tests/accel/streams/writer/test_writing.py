@@ -9,13 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accel.errors import (
-    AccelError,
-    CommitRefused,
-    InvalidArgument,
-    OperationNotAllowed,
-    SegmentsElsewhere,
-)
+from accel.errors import AccelError, CommitRefused, InvalidArgument, OperationNotAllowed, SegmentsElsewhere
 from accel.history.rules.configuration import OffsetUnit
 from accel.streams import uploads
 from accel.streams.open_segments import SegmentSealed
