@@ -29,7 +29,7 @@ from loaders.store import CountingStore, MemoryStore, ObjectStore
 from loaders.store.decorated import GETS, DecoratedStore, StoreCall
 from tests.accel.catalog.building import list_of
 from tests.accel.compaction.world import Cluster, all_of_it
-from tests.world import DAY_SECONDS, LAYOUT, World
+from tests.world import DAY_SECONDS, LAYOUT, Watched, World
 
 NODE, OTHER = 4, 7
 UPLOADS = 9
@@ -42,19 +42,10 @@ class Faults:
 
     by_key: dict[str, type[StoreError]] = field(default_factory=dict)
 
-
-class Refusing(DecoratedStore):
-    """A store that refuses to read some keys."""
-
-    def __init__(self, store: ObjectStore, faults: Faults) -> None:
-        super().__init__(store)
-        self._faults = faults
-
-    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
-        error = self._faults.by_key.get(call.key)
+    def refuse(self, call: StoreCall) -> None:
+        error = self.by_key.get(call.key)
         if error is not None and call.operation in GETS:
             raise error(call.operation, call.key, "refused for this key")
-        return send()
 
 
 class Bench:
@@ -63,7 +54,7 @@ class Bench:
     def __init__(self) -> None:
         self.world = World()
         self.faults = Faults()
-        self.counted = CountingStore(Refusing(self.world.store, self.faults))
+        self.counted = CountingStore(Watched(self.world.store, self.faults.refuse))
         self.cluster = Cluster(self.world, self.world.open(self.counted))
         for _ in range(UPLOADS):
             self.cluster.upload(NODE, {1: 1, 2: 2})

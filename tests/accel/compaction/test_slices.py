@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeVar
+from itertools import count
 
 import numpy as np
 import pytest
@@ -18,27 +17,23 @@ from accel.errors import MaintenanceRefused
 from accel.system import StopRequested
 from accel.testing import Crash
 from loaders.store import ObjectStore
-from loaders.store.decorated import DecoratedStore, StoreCall
+from loaders.store.decorated import StoreCall
 from tests.accel.compaction.world import ONE_AT_A_TIME, Cluster
-from tests.world import World
+from tests.world import Watched, World
 
 NODE, OTHER = 4, 7
 UPLOADS = 40
-Answer = TypeVar("Answer")
 
 
-class Limited(DecoratedStore):
+def limited(store: ObjectStore, requests: int) -> ObjectStore:
     """A store whose process dies after some requests."""
+    made = count()
 
-    def __init__(self, store: ObjectStore, requests: int) -> None:
-        super().__init__(store)
-        self._left = requests
-
-    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
-        self._left -= 1
-        if self._left < 0:
+    def die(call: StoreCall) -> None:
+        if next(made) >= requests:
             raise Crash(f"{call.operation} {call.key!r}: the process ended")
-        return send()
+
+    return Watched(store, die)
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +84,7 @@ def test_runs_that_are_cut_off_before_every_object_is_opened_come_to_the_end() -
     left = [UPLOADS]
     for _ in range(40):
         try:
-            with cluster.world.open(Limited(cluster.world.store, UPLOADS - 2)) as catalog:
+            with cluster.world.open(limited(cluster.world.store, UPLOADS - 2)) as catalog:
                 compact_slices(catalog, settings_of(rewrite_all=True))
         except Crash:
             pass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
@@ -30,9 +30,7 @@ from accel.lookup.search_requests import (
 )
 from loaders.layout import ObjectLayout
 from loaders.plan import Policy, Spread, Window, WindowPreload, in_run
-from loaders.store import MemoryStore, ObjectStore
-from loaders.store.decorated import Answer as Came
-from loaders.store.decorated import DecoratedStore, StoreCall
+from loaders.store import MemoryStore
 from tests.accel.lookup.cluster import BOTH_DRIVERS, STREAM, line_image, line_store
 from tests.accel.lookup.driving import Driver, index_cache, look_up, ranges_of
 from tests.accel.lookup.hinting import HintedDriver, Mischief, give_sizes
@@ -40,6 +38,7 @@ from tests.accel.lookup.test_search_property import POLICIES, queries_of
 from tests.examples import examples
 from tests.models.plain_scan import plain_scan
 from tests.models.worlds import World, grow_world, worlds
+from tests.world import Watched
 
 Objects = list[tuple[str, int, int, int]]
 
@@ -270,42 +269,30 @@ def test_a_run_asks_for_four_times_what_it_proved(objects: int, positions: int, 
 # -- over a store ------------------------------------------------------------------------------------------------------
 
 
-class Stuck(DecoratedStore):
-    """Requests for one object hang until they are let go."""
-
-    def __init__(self, store: ObjectStore, object_id: int) -> None:
-        super().__init__(store)
-        self.key = ObjectLayout().object_key(object_id)
-        self.go = threading.Event()
-
-    def _around(self, call: StoreCall, send: Callable[[], Came]) -> Came:
-        if call.key == self.key:
-            self.go.wait(20)
-        return send()
-
-
 @contextmanager
 def stuck(
     object_id: int, policy: str, driver: Any = ReadAccelerator, **chosen: Any
-) -> Iterator[tuple[Stuck, ReadAccelerator]]:
-    store = Stuck(line_store(60), object_id)
+) -> Iterator[tuple[threading.Event, ReadAccelerator]]:
+    """A lookup for which requests for one object hang until they are let go."""
+    go, key = threading.Event(), ObjectLayout().object_key(object_id)
+    store = Watched(line_store(60), lambda call: call.key == key and go.wait(20))
     one = driver(
         StaticImages(line_image(list(range(60)))), store, settings=Settings(policy=policy, hashed_ids_max=64, **chosen)
     )
     try:
-        yield store, one
+        yield go, one
     finally:
-        store.go.set()
+        go.set()
         one.close()
 
 
 @BOTH_DRIVERS
 @pytest.mark.parametrize("policy", ["spread", "window+preload", "load-all"])
 def test_an_answer_does_not_wait_for_an_object_that_it_does_not_need(policy: str, driver: Any) -> None:
-    with stuck(46, policy, driver) as (store, one):
+    with stuck(46, policy, driver) as (go, one):
         answer = one.get_objects(STREAM, 5, 15)
         assert ([each.object_id for each in answer.objects], answer.ending) == ([0, 1], Ending.END)
-        assert not store.go.is_set()
+        assert not go.is_set()
 
 
 def test_a_slow_object_that_others_may_stand_in_for_is_not_waited_for() -> None:
@@ -316,11 +303,11 @@ def test_a_slow_object_that_others_may_stand_in_for_is_not_waited_for() -> None:
 
 @BOTH_DRIVERS
 def test_a_deadline_gives_what_is_proven_by_then_and_where_to_go_on(driver: Any) -> None:
-    with stuck(12, "load-all", driver) as (store, one):
+    with stuck(12, "load-all", driver) as (go, one):
         answer = one.get_objects(STREAM, 0, limit=100, deadline_seconds=0.5)
         assert answer.ending is Ending.PARTIAL
         assert [each.object_id for each in answer.objects] == list(range(12))
         assert answer.resume_offset == 120
-        store.go.set()
+        go.set()
         rest = one.get_objects(STREAM, answer.resume_offset, limit=100)
         assert [each.object_id for each in rest.objects] == list(range(12, 60))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from itertools import product
-from typing import Any, TypeVar
+from itertools import count, product
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -24,16 +24,16 @@ from accel.streams.groups import ReaderGroup
 from accel.testing import Crash, CrashStore
 from loaders.errors import CorruptObject
 from loaders.store import ObjectStore
-from loaders.store.decorated import DecoratedStore, StoreCall
+from loaders.store.decorated import StoreCall
 from loaders.tables import TypedKey
 from loaders.tables.conditional_write import TOMBSTONE_SIZE_BYTES
 from tests.accel.history.store.bench import NAME, Bench, cut, ids
 from tests.conformance.history_queries import everything
 from tests.conformance.history_world import SCOPE, STREAM
 from tests.examples import examples, is_whole
+from tests.world import Watched
 
 Damage = Callable[[Bench, str], None]
-Answer = TypeVar("Answer")
 
 NOT_REBUILT = ("configuration", "layout", "truncation", "retentionCuts-", "segmentStream-", "transactionsInEpoch-")
 NOT_MISSED = ("retentionCuts-", "transactionsInEpoch-")
@@ -390,18 +390,15 @@ def test_sizes_are_asked_for_where_no_host_holds_the_segments() -> None:
 # Beside others, and within bounds
 
 
-class Meddling(DecoratedStore):
-    """Does something when a call of a kind comes, each time or once."""
+def meddling(store: ObjectStore, method: str, key: str, act: Callable[[], object], times: int) -> ObjectStore:
+    """Does something when a call of a kind comes, so often."""
+    calls = count()
 
-    def __init__(self, inner: ObjectStore, method: str, key: str, act: Callable[[], object], times: int) -> None:
-        super().__init__(inner)
-        self.method, self.key, self.act, self.times = method, key, act, times
+    def meddle(call: StoreCall) -> None:
+        if call.operation == method and call.key.endswith(key) and next(calls) < times:
+            act()
 
-    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
-        if call.operation == self.method and call.key.endswith(self.key) and self.times:
-            self.times -= 1
-            self.act()
-        return send()
+    return Watched(store, meddle)
 
 
 def test_what_somebody_else_wrote_meanwhile_stays() -> None:
@@ -409,7 +406,7 @@ def test_what_somebody_else_wrote_meanwhile_stays() -> None:
     key = key_of(bench, "historyIndex")
     sound = bench.store.get(key).body
     flip(bench, key)
-    store = Meddling(bench.store, "put", "/historyIndex", lambda: bench.store.put(key, sound), 1)
+    store = meddling(bench.store, "put", "/historyIndex", lambda: bench.store.put(key, sound), 1)
     done = repair_stream(bench.streams(store), SCOPE, STREAM, apply=True)
     assert outcomes(done) == {"historyIndex": RepairOutcome.CHANGED}
     assert bench.store.get(key).body == sound
@@ -419,8 +416,11 @@ def test_what_somebody_else_wrote_meanwhile_stays() -> None:
 def test_a_workflow_that_begins_meanwhile_makes_the_repair_look_again(times: int) -> None:
     bench = grown()
     remove(bench, key_of(bench, "commitOrder"))
-    store = Meddling(bench.store, "get", "/retention", bench.tick, times)
-    store.act = lambda: bench.stream().configure(StreamConfiguration(tags=(str(bench.tick()),)))
+
+    def configure() -> None:
+        bench.stream().configure(StreamConfiguration(tags=(str(bench.tick()),)))
+
+    store = meddling(bench.store, "get", "/retention", configure, times)
     if times == 1:
         done = repair_stream(bench.streams(store), SCOPE, STREAM, apply=True)
         assert outcomes(done) == {"commitOrder": RepairOutcome.REBUILT}

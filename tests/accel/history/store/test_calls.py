@@ -8,19 +8,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
-from typing import TypeVar
 
 import pytest
 
 from accel.history.rules.configuration import HistoryLayout
 from accel.history.rules.segments import split_range
 from accel.history.store import GivenSizes, HistorySettings, Stream, StreamStore
-from loaders.store import MemoryStore, ObjectStore
-from loaders.store.decorated import DecoratedStore, StoreCall
+from loaders.store import MemoryStore
 from tests.accel.history.store.bench import START_MS, Bench, cut, ids
 from tests.conformance.history_world import SCOPE, STREAM, CallCounter, components
+from tests.world import Watched
 
-Answer = TypeVar("Answer")
 Ask = Callable[[Stream], object]
 
 
@@ -108,18 +106,6 @@ def test_the_promised_numbers_of_calls_are_exact(name: str) -> None:
         assert counter.calls == calls
 
 
-class KeyCounter(DecoratedStore):
-    """Counts requests by the beginning of their keys in the tables."""
-
-    def __init__(self, store: ObjectStore) -> None:
-        super().__init__(store)
-        self.asked: Counter[str] = Counter()
-
-    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
-        self.asked[call.key.rpartition("/")[2].rpartition("-")[0]] += 1
-        return send()
-
-
 @pytest.mark.parametrize(("low", "high"), [(3, 4), (3, 9), (9, 10), (3, 19), (15, 34), (3, 34)])
 @pytest.mark.parametrize("name", ["segments", "size", "truncate"])
 def test_walks_read_each_chunk_and_shard_once_however_many_epochs_they_have(name: str, low: int, high: int) -> None:
@@ -129,20 +115,21 @@ def test_walks_read_each_chunk_and_shard_once_however_many_epochs_they_have(name
     start, end = (dict.fromkeys(known.epochs.epoch(number).segments.ids.tolist(), 0) for number in (low, high))
     if name == "truncate":
         bench.stream().truncate(start)
-    counter = KeyCounter(bench.store)
-    stream = bench.stream(around=counter)
+    asked: Counter[str] = Counter()
+    watched = Watched(bench.store, lambda call: asked.update([call.key.rpartition("/")[2].rpartition("-")[0]]))
+    stream = bench.stream(around=watched)
     ask: dict[str, Callable[[], object]] = {
         "segments": lambda: stream.cuts.segments_between(start, end),
         "size": lambda: stream.cuts.size_between(start, end),
         "truncate": lambda: stream.truncate(end),
     }
-    counter.asked.clear()
+    asked.clear()
     ask[name]()
     chunks = high // 10 - (low - 1) // 10 + 1
-    assert counter.asked["historyTimeSeriesChunk"] <= chunks
-    assert counter.asked["segmentsSealedSizeMapShard"] <= (chunks if name != "segments" else 0)
-    assert counter.asked["epochRecord"] <= 3
-    assert counter.asked["segmentSealedEpochPath"] == 0
+    assert asked["historyTimeSeriesChunk"] <= chunks
+    assert asked["segmentsSealedSizeMapShard"] <= (chunks if name != "segments" else 0)
+    assert asked["epochRecord"] <= 3
+    assert asked["segmentSealedEpochPath"] == 0
 
 
 def scale_calls(sealed: int, created: int) -> int:

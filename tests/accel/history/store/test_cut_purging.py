@@ -18,12 +18,13 @@ from accel.history.store import Retained, StreamStore, retention_workflow
 from accel.history.store.retention_workflow import RetentionWorkflow
 from accel.testing import Crash, CrashStore
 from loaders.errors import StoreUnavailable
-from loaders.store.decorated import DecoratedStore, StoreCall
+from loaders.store.decorated import StoreCall
 from tests.accel.history.store.bench import Bench
 from tests.accel.history.store.test_races import Schedule
 from tests.accel.history.store.watching import Interrupted
 from tests.conformance.history_world import SCOPE, STREAM
 from tests.examples import examples, places
+from tests.world import Watched
 
 if TYPE_CHECKING:
     from accel.history.store import Stream
@@ -98,13 +99,9 @@ def erase(bench: Bench, recording_time_ms: Iterable[int]) -> None:
         bench.stream().parts.keys.cut(each).erase()
 
 
-class Broken(DecoratedStore):
-    """Deletes nothing."""
-
-    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
-        if call.operation.startswith("delete"):
-            raise StoreUnavailable(call.operation, call.key, "out of order")
-        return send()
+def refuse_deletions(call: StoreCall) -> None:
+    if call.operation.startswith("delete"):
+        raise StoreUnavailable(call.operation, call.key, "out of order")
 
 
 class Later(Executor):
@@ -262,7 +259,7 @@ def test_a_crash_in_the_middle_of_a_purge_leaves_nothing_that_matters(stale: Ben
 
 
 def test_a_run_does_not_fail_for_its_purge(due: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    outcome, point = due.stream(around=Broken(due.store)).workflows.retention.retain(due.tick())
+    outcome, point = due.stream(around=Watched(due.store, refuse_deletions)).workflows.retention.retain(due.tick())
     assert outcome is Retained.TRUNCATED
     assert point is not None
     assert [each.levelno for each in caplog.records] == [logging.WARNING]
@@ -312,7 +309,7 @@ def test_a_purge_beside_the_run_is_bounded(due: Bench, monkeypatch: pytest.Monke
 def test_a_purge_that_fails_beside_the_run_is_told_and_not_taken_up(
     due: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
-    later = run_before(due, Broken(due.store))
+    later = run_before(due, Watched(due.store, refuse_deletions))
     later.step()
     assert "could not be purged" in caplog.text
     assert not later.waiting

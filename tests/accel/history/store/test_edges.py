@@ -24,7 +24,7 @@ from accel.history.rules.scaling import ScaleRequest
 from accel.history.rules.segments import KeyRanges
 from accel.history.rules.states import StreamState
 from accel.history.rules.values import INT64_MAX, TIME_MS_END, make_transaction_id
-from accel.history.store import GivenSizes, HistorySettings, Stream, StreamStore
+from accel.history.store import GivenSizes, Stream, StreamStore
 from accel.repair.streams import repair_stream
 from tests.accel.history.store.bench import START_MS, Bench, cut, ids
 from tests.accel.history.store.watching import WatchedHost
@@ -263,13 +263,6 @@ def test_every_public_method_that_takes_something_is_tried(kind: type, edges: Ma
 def test_a_policy_refuses_what_is_no_integer(make: Callable[[object], object], bad: object) -> None:
     with pytest.raises(InvalidArgument):
         make(bad)
-
-
-@pytest.mark.parametrize("bad", NO_INTEGERS)
-@pytest.mark.parametrize("name", ["lease_ms", "ids_block", "part_epochs"])
-def test_a_setting_refuses_what_is_no_integer(name: str, bad: Any) -> None:
-    with pytest.raises(ValueError, match=f"expected (an integer as )?{name}"):
-        HistorySettings(**{name: bad})
 
 
 @pytest.mark.parametrize("tags", ["abc", [5], (b"x",), None, ("\ud800",), ("x" * 1001,)])

@@ -56,14 +56,6 @@ def test_a_deletion_that_died_is_finished_by_recovery() -> None:
         assert bench.streams().recover().done == {}
 
 
-def test_a_deletion_that_died_is_finished_by_the_next_one() -> None:
-    for _, bench in WORKS["delete"].crashed():
-        bench.streams().delete_stream(SCOPE, STREAM)
-        check_nothing_is_left(bench)
-        bench.streams().delete_scope(SCOPE)
-        assert list(bench.streams().scopes()) == []
-
-
 def test_a_deletion_that_died_is_finished_by_a_creation_that_goes_on_with_the_numbers() -> None:
     for number, bench in WORKS["delete"].crashed():
         created = bench.streams().create_stream(SCOPE, STREAM)
@@ -79,12 +71,6 @@ def test_a_stream_that_is_being_deleted_is_not_opened() -> None:
         if number > 0:
             with suppress(NotInHistory), pytest.raises(StreamDeleted):
                 bench.stream()
-
-
-def test_a_creation_that_died_leaves_nothing_in_the_host_when_it_is_deleted() -> None:
-    for _, bench in WORKS["create"].crashed():
-        bench.streams().delete_stream(SCOPE, STREAM)
-        check_nothing_is_left(bench)
 
 
 def test_a_creation_that_died_is_finished_by_recovery_as_it_was_wanted() -> None:

@@ -18,11 +18,12 @@ from accel.history.rules.states import StreamState
 from accel.history.rules.transactions import TransactionStatus
 from accel.history.store import HistorySettings
 from tests.accel.history.store.bench import NAME, START_MS, Bench, cut, ids
-from tests.accel.history.store.watching import SlowReply, Watched
+from tests.accel.history.store.watching import SlowReply
 from tests.accel.history.store.workflows import WORKS, commit
 from tests.conformance.history_world import SCOPE, STREAM, CallCounter
 from tests.conformance.steps import begin_commit, set_state
 from tests.examples import is_whole
+from tests.world import Watched
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -85,7 +86,7 @@ def test_successors_are_nothing_or_right_at_every_moment_of_a_scale(bench: Bench
         seen.append(bench.stream().epochs.successors(old))
         assert bench.stream().epochs.successors(ids("0@0")[0]) == {other: ids("0@0")}
 
-    bench.stream(around=Watched(bench.store, look)).scale([old, other], [(0.0, 1.0)], bench.tick())
+    bench.stream(around=Watched(bench.store, lambda _: look())).scale([old, other], [(0.0, 1.0)], bench.tick())
     look()
     assert {str(each) for each in seen} == {"{}", str({new: sorted([old, other])})}
     assert bench.stream().epochs.predecessors(new) == {old: [new], other: [new]}
@@ -253,5 +254,5 @@ def test_nobody_hears_of_a_commit_before_its_data_can_be_read() -> None:
             with pytest.raises(LookupError):
                 bench.host.append(NAME, each, 1)
 
-    commit(bench, Watched(bench.store, look), bench.now_ms)
+    commit(bench, Watched(bench.store, lambda _: look()), bench.now_ms)
     assert told

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import tracemalloc
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
 from threading import Barrier
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,8 +21,8 @@ from accel.history.rules.retention import StreamCutRecord
 from accel.history.rules.values import IdMap
 from accel.history.store import Stream, StreamStore
 from accel.history.store.parts import record_size_bytes
-from loaders.store import MemoryStore, ObjectStore
-from loaders.store.decorated import DecoratedStore, StoreCall
+from loaders.store import MemoryStore
+from loaders.store.decorated import StoreCall
 from loaders.tables import Tables
 from loaders.tables.records import Codec
 from loaders.tables.typed_key import RECORD_OVERHEAD_BYTES, RecordCache, TypedKey, always
@@ -31,8 +31,7 @@ from tests.accel.history.store.bench import SETTINGS, START_MS, Bench
 from tests.accel.history.store.long_history import LongHistory
 from tests.conformance.history_world import SCOPE, STREAM, CallCounter
 from tests.loaders.tables.worlds import new_nonce, no_sleep
-
-Answer = TypeVar("Answer")
+from tests.world import Watched
 
 EPOCHS = 10_000
 MEMORY_MAX_BYTES = 64 * 2**20
@@ -120,20 +119,6 @@ def test_a_walk_that_is_left_early_reads_no_more_than_the_window() -> None:
     assert counter.calls <= 1 + 1 + 8
 
 
-class MeetingStore(DecoratedStore):
-    """Lets the reads of some records go on only when so many are under way at once."""
-
-    def __init__(self, store: ObjectStore, numbers: Sequence[int], at_once: int) -> None:
-        super().__init__(store)
-        self._names = {f"epochRecord-{number}" for number in numbers}
-        self._barrier = Barrier(at_once)
-
-    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
-        if call.key.rpartition("/")[2] in self._names:
-            self._barrier.wait(60)
-        return send()
-
-
 def test_records_of_duplicates_are_read_side_by_side() -> None:
     """Of six duplicates two are read at a time: one by one, the first would wait for another for ever."""
     bench = Bench(replace(SETTINGS, layout=HistoryLayout(1000, 2)))
@@ -145,9 +130,15 @@ def test_records_of_duplicates_are_read_side_by_side() -> None:
     expected = list(bench.stream().epochs.between(0, 9))
     duplicates = [each.epoch for each in expected if each.is_duplicate]
     assert len(duplicates) == 6
+    names, both = {f"epochRecord-{number}" for number in duplicates}, Barrier(2)
+
+    def meet(call: StoreCall) -> None:
+        if call.key.rpartition("/")[2] in names:
+            both.wait(60)
+
     segments = {each for record in expected for each in record.segments.ids.tolist()}
     with ThreadPoolExecutor(2) as executor:
-        around = MeetingStore(bench.store, duplicates, 2)
+        around = Watched(bench.store, meet)
         stores = StreamStore.open(around, system=bench.components(), settings=bench.settings, executor=executor)
         assert list(stores.stream(SCOPE, STREAM).epochs.between(0, 9)) == expected
         counter = CallCounter(bench.store)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from itertools import count
 
 import pytest
 
@@ -14,11 +15,12 @@ from accel.history.rules.values import Integers
 from accel.history.store import Retained, StreamRetention
 from accel.history.store.stream_store import ATTEMPTS_MAX, retain, totals
 from accel.testing import Crash, CrashStore, MemorySegments
-from loaders.store.decorated import DecoratedStore, StoreCall
+from loaders.store.decorated import StoreCall
 from tests.accel.history.store.bench import START_MS, Bench
 from tests.accel.history.store.watching import Interrupted
 from tests.conformance.history_world import SCOPE
 from tests.conformance.steps import set_state
+from tests.world import Watched
 
 KEPT = StreamConfiguration(retention=RetentionPolicy(RetentionKind.TIME, 10))
 FREE = StreamConfiguration()
@@ -109,28 +111,19 @@ def test_totals_count_every_outcome(shop: Bench) -> None:
     }  # fmt: skip
 
 
-class Ending(DecoratedStore):
-    """Another workflow has the stream, until it was asked for its state so often."""
-
-    def __init__(self, bench: Bench, attempts: int) -> None:
-        super().__init__(bench.store)
-        self._bench = bench
-        self._left = attempts
-
-    def _around(self, call: StoreCall, send: Callable[[], object]) -> object:  # type: ignore[override]  # as the test needs it
-        if call.operation == "get" and call.key.endswith("/retention"):
-            self._left -= 1
-            if not self._left:
-                set_state(self._bench.streams().stream(SCOPE, "one"), StreamState.ACTIVE)
-        return send()
-
-
 @pytest.mark.parametrize(("attempts", "outcome"), [(1, Retained.TRUNCATED), (99, Retained.BUSY)])
 def test_a_busy_stream_is_tried_a_few_times(shop: Bench, attempts: int, outcome: Retained) -> None:
     add(shop, "one")
     write(shop, "one", 1)
     set_state(shop.streams().stream(SCOPE, "one"), StreamState.COMMITTING_TXN)
-    found = shop.streams(Ending(shop, attempts)).retain(SCOPE, "one", START_MS + 10)
+    states = count(1)
+
+    def end_other(call: StoreCall) -> None:
+        """Another workflow has the stream, until it was asked for its state so often."""
+        if call.operation == "get" and call.key.endswith("/retention") and next(states) == attempts:
+            set_state(shop.streams().stream(SCOPE, "one"), StreamState.ACTIVE)
+
+    found = shop.streams(Watched(shop.store, end_other)).retain(SCOPE, "one", START_MS + 10)
     assert found.outcome is outcome
     assert bool(found.error) is (outcome is Retained.BUSY)
     set_state(shop.streams().stream(SCOPE, "one"), StreamState.ACTIVE)

@@ -21,10 +21,10 @@ from loaders.store import ObjectStore
 from loaders.store.base import ListPage
 from loaders.store.decorated import DecoratedStore
 from tests.accel.history.store.bench import START_MS, Bench, ids
-from tests.accel.history.store.watching import Watched
 from tests.accel.history.store.workflows import WORKS, Work, two_segments
 from tests.conformance.history_world import SCOPE, STREAM, CallCounter
 from tests.conformance.steps import begin_commit
+from tests.world import Watched
 
 # Transactions
 
@@ -151,7 +151,7 @@ def test_where_a_transaction_was_merged_is_noted_before_its_commit_is_told(*, ro
         for each in (first, second):
             assert stream.transactions.status(each) is not TransactionStatus.COMMITTED or noted[each] == expected[each]
 
-    work.act(bench, Watched(bench.store, look), bench.now_ms)
+    work.act(bench, Watched(bench.store, lambda _: look()), bench.now_ms)
     look()
     assert noted == expected
 
@@ -162,7 +162,7 @@ def test_where_a_transaction_was_merged_is_noted_once_whoever_goes_on_after_a_cr
     for _, bench in work.crashed():
         before = dict(bench.stream().transactions.each_active())
         seen: list[dict[UUID, ActiveTransaction]] = []
-        watched = Watched(bench.store, lambda: seen.append(dict(bench.stream().transactions.each_active())))  # noqa: B023 - at once
+        watched = Watched(bench.store, lambda _: seen.append(dict(bench.stream().transactions.each_active())))  # noqa: B023 - at once
         work.act(bench, watched, bench.tick())
         for each, found in before.items():
             later = [transactions[each].commit_offsets for transactions in seen if each in transactions]

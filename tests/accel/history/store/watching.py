@@ -42,20 +42,6 @@ def overtaken(store: ObjectStore, before_call: int, act: Callable[[], object], d
     return Interrupted(inner, before_call, other)
 
 
-class Watched(DecoratedStore):
-    """Lets somebody look before each of its requests."""
-
-    def __init__(self, store: ObjectStore, look: Callable[[], object]) -> None:
-        super().__init__(store)
-        self._look = look
-        self.calls = 0
-
-    def _around(self, _: StoreCall, send: Callable[[], Answer]) -> Answer:
-        self.calls += 1
-        self._look()
-        return send()
-
-
 class Stumbling(DecoratedStore):
     """Raises `Crash` in place of one write, and goes on as if nothing had happened: the process lives."""
 
