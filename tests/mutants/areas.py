@@ -76,7 +76,7 @@ AREAS: Final = (
         _tests(
             "accel/catalog",
             "list_undo stream_ranges stream_objects list_commits compaction_check stream_model "
-            "list_model checks discarding undoable image_builder facts catalog verifying undoing take_over collecting "
+            "list_model checks discarding undoable image_builder sketches_and_ends catalog verifying undoing take_over collecting "
             "node_writer uploading restoring argument_checks crashes",
         ),
     ),
@@ -121,7 +121,7 @@ AREAS: Final = (
         ("accel/catalog/*.py", *_repair("catalog objects sketches lost_objects")),
         _tests(
             "accel/catalog",
-            "forms checks facts node_writer uploading argument_checks catalog proof collecting verifying take_over "
+            "forms checks sketches_and_ends node_writer uploading argument_checks catalog proof collecting verifying take_over "
             "undoing restoring following places columns clones looking_back lost_objects lost_keys unfinished doubts "
             "damage end_to_end existing",
         ),
@@ -211,7 +211,7 @@ AREAS: Final = (
         [
             *_tests("loaders/hints", "golden sorted_entries snapshots snapshot_files packs roots generations requests"),
             *_tests("loaders/hints", "damage filter_quality"),
-            *_tests("accel/hint_building", "building foreign"),
+            *_tests("accel/hint_building", "building from_image"),
         ],
     ),
     Area(
