@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from bloom import FilterMatrix, Geometry, StreamFilter, hash_ids
 from tests.bloom.peer import sorted_ids
+from tests.examples import examples
 
 PROBES = range(40)
 GEOMETRIES = [Geometry(3), Geometry(5), Geometry(4, 0.1), Geometry(6, 1 / 256), Geometry(40, 0.5), Geometry(23_930)]
@@ -82,7 +83,7 @@ class MatrixAgainstDict(RuleBasedStateMachine):
 
 
 TestMatrixAgainstDict = MatrixAgainstDict.TestCase
-TestMatrixAgainstDict.settings = settings(max_examples=60, stateful_step_count=12, deadline=None)
+TestMatrixAgainstDict.settings = settings(max_examples=examples(100), stateful_step_count=12, deadline=None)
 
 
 @given(st.dictionaries(st.integers(0, 2**63 - 1), st.sets(st.integers(0, 2**63 - 1), min_size=1), max_size=20))

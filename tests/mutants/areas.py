@@ -75,8 +75,8 @@ AREAS: Final = (
         _NODE_LIST,
         _tests(
             "accel/catalog",
-            "list_undo stream_ranges stream_objects list_commits compaction_check stream_model "
-            "list_model checks discarding undoable image_builder sketches_and_ends catalog verifying undoing take_over collecting "
+            "list_undo stream_ranges stream_objects list_commits compaction_check stream_model list_model checks "
+            "discarding undoable image_builder sketches_and_ends catalog verifying undoing take_over collecting "
             "node_writer uploading restoring argument_checks crashes",
         ),
     ),
@@ -121,9 +121,9 @@ AREAS: Final = (
         ("accel/catalog/*.py", *_repair("catalog objects sketches lost_objects")),
         _tests(
             "accel/catalog",
-            "forms checks sketches_and_ends node_writer uploading argument_checks catalog proof collecting verifying take_over "
-            "undoing restoring following places columns clones looking_back lost_objects lost_keys unfinished doubts "
-            "damage end_to_end existing",
+            "forms checks sketches_and_ends node_writer uploading argument_checks catalog proof collecting verifying "
+            "take_over undoing restoring following places columns clones looking_back lost_objects lost_keys "
+            "unfinished doubts damage end_to_end existing",
         ),
         but=_NODE_LIST,
     ),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from range_index import Entry, StreamView, node_index, range_chunk
+from tests.examples import examples
 from tests.range_index.building import Holdings, ManualTimer, index_of, ranges_of
 
 TTL_SECONDS: Final = 100
@@ -269,5 +270,5 @@ class WithHardlyAnyRoom(Steps):
 
 TestWithRoom = WithRoom.TestCase
 TestWithHardlyAnyRoom = WithHardlyAnyRoom.TestCase
-TestWithRoom.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
-TestWithHardlyAnyRoom.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestWithRoom.settings = settings(max_examples=examples(200), stateful_step_count=40, deadline=None)
+TestWithHardlyAnyRoom.settings = settings(max_examples=examples(200), stateful_step_count=40, deadline=None)

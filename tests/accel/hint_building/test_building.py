@@ -26,6 +26,7 @@ from loaders.hints import (
 from loaders.layout import HINTS_PREFIX, HintKind, hint_root_key
 from loaders.store import CountingStore, MemoryStore, ObjectStore
 from loaders.store.decorated import StoreCall
+from tests.examples import examples
 from tests.loaders.hints.builders import rows_of
 from tests.spark_jobs.worlds import NAMESPACE, Spans, fill, live_rows, lose, make_catalog, split_off
 from tests.world import Watched
@@ -159,7 +160,7 @@ def test_a_damaged_snapshot_is_built_anew_and_told(store: CountingStore, harm: C
     assert report.row()["opened_objects"] == 7
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(40))
 @given(st.lists(st.sampled_from(["upload", "split", "build", "filters", "snapshot", "both"]), max_size=8))
 def test_after_any_history_the_hints_are_those_of_a_plain_reading(steps: list[str]) -> None:
     store = filled()

@@ -26,6 +26,7 @@ from loaders.hints.roots import seal_root
 from loaders.hints.snapshots import SNAPSHOT_ROOT_FORM
 from loaders.layout import HintKind, hint_root_key
 from loaders.store import MemoryStore
+from tests.examples import examples
 from tests.loaders.hints.builders import NAMESPACE, NODE, Row, filter_of, rows_of, write_snapshot
 from tests.loaders.hints.test_packs import write_first
 from tests.loaders.hints.test_snapshots import long_stream
@@ -63,7 +64,7 @@ def restored(files: dict[str, bytes], key: str, body: bytes) -> MemoryStore:
 damages = st.tuples(st.floats(0, 1), st.integers(1, 255), st.booleans())
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(150))
 @given(st.data(), damages)
 def test_no_byte_of_a_snapshot_changes_what_it_says(data: st.DataObject, damage: tuple[float, int, bool]) -> None:
     _, files = snapshot()

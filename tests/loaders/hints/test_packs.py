@@ -26,6 +26,7 @@ from loaders.hints import (
 from loaders.layout import HintKind
 from loaders.object_ref import ObjectRef
 from loaders.store import CountingStore, MemoryStore, ObjectStore
+from tests.examples import examples
 from tests.loaders.hints.builders import GENERATION, NAMESPACE, NODE, filter_of
 
 Numbers = np.typing.NDArray[np.int64]
@@ -109,7 +110,7 @@ class PackLife(RuleBasedStateMachine):
 
 
 TestPackLife = PackLife.TestCase
-TestPackLife.settings = settings(max_examples=15, stateful_step_count=10)
+TestPackLife.settings = settings(max_examples=examples(40), stateful_step_count=10)
 
 
 @given(st.sets(st.integers(0, 40)), st.sets(st.integers(0, 40)))

@@ -23,6 +23,7 @@ from loaders.hints import (
 from loaders.object_ref import ObjectRef
 from loaders.store import CountingStore, MemoryStore
 from tests.builders import write_set_object
+from tests.examples import examples
 from tests.loaders.format.objects import opened
 from tests.loaders.hints.builders import (
     GENERATION,
@@ -51,7 +52,7 @@ def long_stream(entries: int, *, stream_id: int = 5) -> Node:
     return node
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(75))
 @given(nodes(), st.sets(st.integers(0, 66)), st.integers(2, 40), st.integers(0, 400))
 def test_the_entries_of_any_stream_are_those_of_a_plain_list(
     node: Node, cuts: set[int], group_rows_max: int, offset: int
@@ -65,7 +66,7 @@ def test_the_entries_of_any_stream_are_those_of_a_plain_list(
         assert rows_of(found.columns) == node.of_stream(stream_id)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(100))
 @given(st.integers(1, 40), st.integers(0, 420), st.integers(200, 9000), st.integers(3, 12))
 def test_of_a_stream_too_large_to_read_whole_come_all_entries_of_the_starts_that_are_named(
     entries: int, offset: int, span_size_bytes_max: int, group_rows_max: int

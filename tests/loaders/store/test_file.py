@@ -33,6 +33,7 @@ from loaders.errors import (
 from loaders.store import CreateOnly, FileStore, IfMatch, MemoryStore
 from loaders.store import file as file_module
 from loaders.store.base import ALWAYS
+from tests.examples import examples
 
 SPAWN = multiprocessing.get_context("fork")
 """Forked: a child has the descriptors and locks of the test, which is the harder case."""
@@ -436,7 +437,7 @@ PARTS = st.sampled_from(["", "a", "b", "a-", "a0", ".", "..", "%", "ü", "x" * 6
 KEYS = st.lists(PARTS, min_size=1, max_size=4).map("/".join).filter(bool)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=examples(100), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(KEYS, max_size=8), st.one_of(KEYS, st.just("")), st.one_of(KEYS, st.just("")), st.integers(0, 3))
 def test_listings_are_those_of_a_store_in_memory(
     tmp_path_factory: pytest.TempPathFactory, keys: list[str], prefix: str, after: str, deleted: int
