@@ -23,9 +23,9 @@ from accel.catalog.collect import collect, plan_collection
 from accel.compaction import CompactionSettings, compact, plan_compaction
 from accel.errors import AccessDenied
 from loaders.store import CountingStore
-from tests.accel.compaction.test_bad_objects import Faults, Refusing
+from tests.accel.compaction.test_bad_objects import Faults
 from tests.accel.compaction.world import Cluster
-from tests.world import HOUR_SECONDS, LAYOUT, World
+from tests.world import HOUR_SECONDS, LAYOUT, Watched, World
 
 NODE, OTHERS = 4, (5, 6)
 DAYS, RETENTION_DAYS, UPLOADS_A_DAY = 30, 5, 8
@@ -51,7 +51,7 @@ class Month:
 
     def __post_init__(self) -> None:
         self.world = World()
-        self.store = CountingStore(Refusing(self.world.memory, self.faults))
+        self.store = CountingStore(Watched(self.world.memory, self.faults.refuse))
         self.cluster = Cluster(self.world, self.world.open(self.store))
         self.ends: deque[dict[int, int]] = deque(maxlen=RETENTION_DAYS)
         self.uploaded_bytes = self.rewritten_bytes = 0
