@@ -59,6 +59,16 @@ def test_who_came_first_created_the_stream() -> None:
     assert outcome(StreamState.ACTIVE, 1000, 1000) is CreationOutcome.EXISTS_ACTIVE
 
 
+def test_streams_of_one_name_never_share_a_segment_number() -> None:
+    recorded: int | None = None
+    starts = []
+    for _ in range(10):
+        starts.append(states.start_number(recorded))
+        record = states.first_epoch(2, 1000, starts[-1])
+        recorded = states.last_number(record)
+    assert starts == [0, 2, 4, 6, 8, 10, 12, 14, 16, 18]
+
+
 def test_segment_numbers_end_somewhere() -> None:
     with pytest.raises(InvalidArgument, match="room for 2"):
         states.first_epoch(2, 1000, NUMBER_MAX - 1)
