@@ -130,20 +130,20 @@ def test_below_zero_only_minus_one_is_an_offset(orders: Orders, command: str) ->
 
 
 @pytest.mark.parametrize("command", ["group create", "group reset", "stream read", "stream read --group"])
-def test_a_place_at_a_time_that_has_not_come_is_refused(orders: Orders, command: str) -> None:
+def test_a_place_at_a_time_that_has_not_come_is_refused(kept: Orders, command: str) -> None:
     """Whoever mistypes a year would pass everything that is unread."""
-    orders.done("group create --group old")
-    before = orders.done("group list --group old")
+    kept.done("group create --group old")
+    before = kept.done("group list --group old")
     words = {
         "group create": ("--group", "new", "--from", "2136-01-01"),
         "group reset": ("--group", "old", "--yes", "--to", "2136-01-01"),
         "stream read": ("--from", "2136-01-01"),
         "stream read --group": ("new", "--from", "2136-01-01"),
     }[command]
-    exit_code, error, message = orders.error(command, *words)
+    exit_code, error, message = kept.error(command, *words)
     assert (exit_code, error, "at most 5 minutes from now" in message) == (1, "InvalidArgument", True)
-    assert orders.done("group list") == "old\n"
-    assert orders.done("group list --group old") == before
+    assert kept.done("group list") == "old\n"
+    assert kept.done("group list --group old") == before
 
 
 @pytest.mark.parametrize("events", [0, 3])

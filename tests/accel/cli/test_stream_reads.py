@@ -91,6 +91,13 @@ def orders() -> Iterator[Reading]:
         yield opened
 
 
+@pytest.fixture(scope="module")
+def kept() -> Iterator[Reading]:
+    """The same for many commands that are refused."""
+    with reading(f"memory://{uuid4().hex}") as opened:
+        yield opened
+
+
 def payloads(rows: Sequence[dict[str, Any]]) -> list[str]:
     return sorted(each["payload"] for each in rows)
 
@@ -319,8 +326,8 @@ def test_following_ends_with_a_sealed_stream(orders: Reading) -> None:
     ],
     ids=" ".join,
 )
-def test_command_lines_that_make_no_sense_are_refused(orders: Reading, args: tuple[str, ...]) -> None:
-    found = orders.run(*args)
+def test_command_lines_that_make_no_sense_are_refused(kept: Reading, args: tuple[str, ...]) -> None:
+    found = kept.run(*args)
     assert found.exit_code == 2
     assert found.stdout == ""
 
