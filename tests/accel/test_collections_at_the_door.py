@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
-from uuid import UUID
 
 import pytest
 
@@ -14,8 +13,6 @@ from accel.errors import AccelError
 from loaders.format import RecordBatch
 from loaders.store import MemoryStore
 from tests.accel.test_values_at_the_door import values_of
-
-NO_TRANSACTION = UUID(int=7)
 
 
 class World:

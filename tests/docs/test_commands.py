@@ -180,7 +180,4 @@ def test_a_snippet_names_a_command_that_takes_its_options(found: Iterator[list[s
     command = group.get_command(context, words[2])
     assert command is not None
     with command.make_context("run-all", words[3:], parent=context) as parsed:
-        assert (parsed.params["store"], parsed.params["yes"], parsed.params["output"]) == (
-            *("s3://bucket/prefix", True),
-            "json",
-        )
+        assert [parsed.params[each] for each in ("store", "yes", "output")] == ["s3://bucket/prefix", True, "json"]
