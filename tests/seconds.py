@@ -75,8 +75,9 @@ LONG: Final[Mapping[str, Sequence[str]]] = {
     "test_a_producer_that_dies_before_any_write_goes_on_and_numbers_outlive_what_is_deleted": ["another node-deleted"],
     "tests/docs/test_tables.py::test_the_table_says_what_spread_costs_on_20000_objects": [],
     "tests/docs/test_tables.py::test_the_tables_say_what_spread_costs_on_5000_objects": ["10 %"],
-    "tests/loaders/merge/test_object_merger_memory.py::"
-    "test_merging_ten_objects_of_any_size_stays_below_256_mebibytes": ["11"],
+    "tests/processes/test_object_merger_memory.py::test_merging_ten_objects_of_any_size_stays_below_256_mebibytes": [
+        "11"
+    ],
     "tests/loaders/store/test_contract.py::TestEveryStore::test_a_listing_of_more_than_a_thousand_keys_is_complete": [
         "file",
         "crashing",

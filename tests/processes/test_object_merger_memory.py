@@ -146,6 +146,6 @@ def main(streams: int) -> None:
 @pytest.mark.parametrize("streams", [11, 60])
 def test_merging_ten_objects_of_any_size_stays_below_256_mebibytes(streams: int) -> None:
     command = [sys.executable, "-c", f"from {__name__} import main; main({streams})"]
-    found = subprocess.run(command, cwd=Path(__file__).parents[3], capture_output=True, text=True, check=False)  # noqa: S603 - our own words
+    found = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)  # noqa: S603 - our own words
     assert found.returncode == 0, found.stderr
     assert 100 * MEBIBYTE < int(found.stdout) < PEAK_BYTES_MAX

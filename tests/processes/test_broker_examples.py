@@ -14,7 +14,7 @@ import pytest
 from tests.accel.server.asking import STREAM, filled
 from tests.accel.server.test_served import served
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 JAVA = shutil.which("java") if shutil.which("javac") else None
 SECONDS_MAX = 120
 
