@@ -365,20 +365,18 @@ class OpenedTally:
         self.filtered = filtered if excluded is None else filtered | excluded
         self.holders = holders
 
-    def unopened(
-        self, was_asked: Flags | None, settled: Flags | None, seen: Mapping[int, StreamRange | None]
-    ) -> Unopened:
+    def unopened(self, opened: Flags | None, settled: Flags | None, seen: Mapping[int, StreamRange | None]) -> Unopened:
         """The objects not opened because of filters and of bounds; the index is the reason for the others. O(list).
 
         Args:
-            was_asked: by position, whether the object was opened; None = none was.
+            opened: by position, whether the object was opened; None = none was.
             settled: by position, whether a snapshot contained the object's facts; None = no snapshot was used.
             seen: position -> range of the stream in an arrived object, None if it lacks the stream. An object that the
                 index received before this visit counts as arrived.
         """
         if self.loaded is None or self.filtered is None:
             return NONE_UNOPENED
-        left = ~self.loaded if was_asked is None else ~(self.loaded | was_asked)
+        left = ~self.loaded if opened is None else ~(self.loaded | opened)
         beyond = left & ~self.filtered if settled is None else left & ~(self.filtered | settled)
         by_filter, by_bounds = int(np.count_nonzero(left & self.filtered)), int(np.count_nonzero(beyond))
         came = {position for position in self.with_filter if position in seen or self.loaded[position]}
