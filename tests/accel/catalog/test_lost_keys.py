@@ -16,7 +16,7 @@ from accel.history.rules.configuration import StreamConfiguration
 from accel.history.store import StreamStore
 from loaders.store import MemoryStore, ObjectStore
 from loaders.tables import FormatRecord, read_format
-from tests.accel.history.store.watching import Interrupted
+from tests.accel.history.store.watching import interrupted
 from tests.world import FORMAT, World, each_crash, held
 
 NODE, OTHER, STREAM = 4, 6, 1
@@ -148,13 +148,13 @@ def test_two_first_sessions_at_once_are_no_damage() -> None:
             with world.session(STREAM, node_id=9) as (_, writer):
                 world.upload(writer, {STREAM: (0, 10)})
 
-        store = Interrupted(world.store, before_call, other)
+        store = interrupted(world.store, before_call, other)
         with world.open(store) as catalog:
             catalog.open_node(9)
         with world.open() as catalog:
-            assert catalog.open_node(9).end(STREAM) == (10 if before_call < store.calls else None)
-        if before_call >= store.calls:
-            assert store.calls > 10
+            assert catalog.open_node(9).end(STREAM) == (10 if before_call < store.fitting else None)
+        if before_call >= store.fitting:
+            assert store.fitting > 10
             return
     pytest.fail(f"expected fewer than {WRITES_MAX} calls")
 
@@ -169,12 +169,12 @@ def test_two_first_scopes_at_once_are_no_damage() -> None:
             streams.create_scope("theirs")
             streams.create_stream("theirs", "orders", StreamConfiguration(min_segments=1))
 
-        store = Interrupted(bucket, before_call, other)
+        store = interrupted(bucket, before_call, other)
         StreamStore.open(store, system=world.system).create_scope("mine")
         streams = StreamStore.open(bucket, system=world.system)
-        assert list(streams.scopes()) == (["mine", "theirs"] if before_call < store.calls else ["mine"])
-        if before_call >= store.calls:
-            assert store.calls > 10
+        assert list(streams.scopes()) == (["mine", "theirs"] if before_call < store.fitting else ["mine"])
+        if before_call >= store.fitting:
+            assert store.fitting > 10
             return
     pytest.fail(f"expected fewer than {WRITES_MAX} calls")
 

@@ -21,7 +21,7 @@ from loaders.errors import StoreUnavailable
 from loaders.store.decorated import StoreCall
 from tests.accel.history.store.bench import Bench
 from tests.accel.history.store.test_races import Schedule
-from tests.accel.history.store.watching import Interrupted
+from tests.accel.history.store.watching import interrupted
 from tests.conformance.history_world import SCOPE, STREAM
 from tests.examples import examples, places
 from tests.world import Watched
@@ -383,12 +383,12 @@ def test_a_purge_between_any_two_calls_of_a_run_does_not_disturb_it(stale: Bench
             bench.append_all(1)
             return bench.stream().retention.run(later_ms)
 
-        store = Interrupted(bench.store, number, other)
+        store = interrupted(bench.store, number, other)
         found = bench.streams(store).retain(SCOPE, STREAM, bench.now_ms)
         assert found.outcome in ({Retained.TRUNCATED} if is_purge else ENDED), found
         bench.tick(2 * STEP_MS)
         sound(bench)
-        return store.calls
+        return store.fitting
 
     calls = run_around(None)
     assert calls > 20
@@ -403,11 +403,11 @@ def test_a_run_between_any_two_calls_of_a_purge_does_not_disturb_it(stale: Bench
     number, calls = 0, 1
     while number < calls:
         bench = stale.clone()
-        store = Interrupted(bench.store, number, lambda: bench.stream().retention.run(bench.now_ms))  # noqa: B023 - at once
+        store = interrupted(bench.store, number, lambda: bench.stream().retention.run(bench.now_ms))  # noqa: B023 - at once
         bench.stream(around=store).retention.purge()
         bench.tick(STEP_MS)
         sound(bench)
-        number, calls = number + 1, store.calls
+        number, calls = number + 1, store.fitting
 
 
 def test_runs_and_purges_whose_requests_mix_leave_a_sound_stream(stale: Bench) -> None:

@@ -21,7 +21,7 @@ from accel.history.store import Stream
 from accel.testing import Crash, CrashStore
 from loaders.store import ObjectStore
 from tests.accel.history.store.bench import NAME, START_MS, Bench, cut, ids
-from tests.accel.history.store.watching import Interrupted, overtaken
+from tests.accel.history.store.watching import interrupted, overtaken
 from tests.accel.history.store.workflows import WORKS, Act, create, delete, delete_scope, prepared, scope
 from tests.conformance.history_world import SCOPE, STREAM
 from tests.conformance.steps import set_state
@@ -199,10 +199,10 @@ def test_two_at_once_orphan_nothing_wherever_one_comes_between_calls_of_the_othe
     pair = PAIRS[name]
     for number in count() if is_whole() else count(crc32(name.encode()) % 2, 2):
         bench, told = prepared(pair.prepare), list[Stream]()
-        other = Interrupted(bench.store, number, lambda: tell(told, pair.other, bench, bench.store))  # noqa: B023 - at once
+        other = interrupted(bench.store, number, lambda: tell(told, pair.other, bench, bench.store))  # noqa: B023 - at once
         tell(told, pair.one, bench, other)
         check_sound(bench, told, may_be_deleted="delete" in name and "scope" not in name)
-        if other.calls <= number:
+        if other.fitting <= number:
             return
 
 

@@ -13,7 +13,7 @@ from accel.history.rules.states import StreamState
 from accel.history.store.stream_names import OrphanedTables
 from accel.testing import Crash
 from tests.accel.history.store.bench import Bench
-from tests.accel.history.store.watching import Interrupted, overtaken
+from tests.accel.history.store.watching import interrupted, overtaken
 from tests.accel.history.store.workflows import WORKS, Work
 from tests.conformance.history_world import SCOPE, STREAM
 from tests.examples import places
@@ -76,5 +76,5 @@ def test_recovery_takes_nothing_from_a_creation_that_goes_on() -> None:
     whole = work.whole()
     for number in range(whole.calls):
         bench = work.bench()
-        work.act(bench, Interrupted(bench.store, number, bench.streams().recover), bench.now_ms)
+        work.act(bench, interrupted(bench.store, number, bench.streams().recover), bench.now_ms)
         assert bench.live_keys() == whole.bench.live_keys(), number

@@ -19,7 +19,7 @@ from accel.history.store import recovering
 from accel.testing import Crash, CrashStore
 from tests.accel.history.store.bench import NAME, Bench, cut, ids
 from tests.accel.history.store.soundness import check_sound
-from tests.accel.history.store.watching import Interrupted, WatchedHost
+from tests.accel.history.store.watching import WatchedHost, interrupted
 from tests.conformance.history_queries import everything
 from tests.conformance.history_world import SCOPE, STREAM
 from tests.conformance.steps import set_state
@@ -167,14 +167,14 @@ def test_a_transaction_that_begins_while_the_stream_is_sealed_is_withdrawn(bench
         else:
             set_state(stream, StreamState.SEALING)
 
-    calls = Interrupted(bench.clone().store, None, lambda: None)
+    calls = interrupted(bench.clone().store, None, lambda: None)
     stream = bench.stream(around=calls)
-    opened = calls.calls
+    opened = calls.fitting
     stream.transactions.begin()
-    assert calls.calls - opened > 6
-    for number in range(opened, calls.calls):
+    assert calls.fitting - opened > 6
+    for number in range(opened, calls.fitting):
         here = bench.clone()
-        other = Interrupted(here.store, number, lambda: act(here))  # noqa: B023 - at once
+        other = interrupted(here.store, number, lambda: act(here))  # noqa: B023 - at once
         with pytest.raises(IllegalState):
             here.stream(around=other).transactions.begin()
         assert list(here.stream().transactions.each_active()) == []
@@ -207,11 +207,11 @@ def test_a_request_that_is_done_and_still_has_the_stream_is_not_erased(
         return is_done and here.stream().state() is StreamState.SCALING
 
     writes = next(number for number in range(100) if is_cut_short(bench.clone(), number))
-    counted = Interrupted(bench.clone().store, None, lambda: None)
+    counted = interrupted(bench.clone().store, None, lambda: None)
     bench.clone().stream(around=counted).recover()
-    for number in range(counted.calls):
+    for number in range(counted.fitting):
         here = bench.clone()
-        other = Interrupted(here.store, number, lambda: is_cut_short(here, writes))  # noqa: B023 - at once
+        other = interrupted(here.store, number, lambda: is_cut_short(here, writes))  # noqa: B023 - at once
         with suppress(AccelError):
             here.stream(around=other).recover()
         here.stream().recover()

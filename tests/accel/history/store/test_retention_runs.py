@@ -17,7 +17,7 @@ from accel.history.store.stream_store import ATTEMPTS_MAX, retain, totals
 from accel.testing import Crash, CrashStore, MemorySegments
 from loaders.store.decorated import StoreCall
 from tests.accel.history.store.bench import START_MS, Bench
-from tests.accel.history.store.watching import Interrupted
+from tests.accel.history.store.watching import interrupted
 from tests.conformance.history_world import SCOPE
 from tests.conformance.steps import set_state
 from tests.world import Watched
@@ -152,8 +152,8 @@ def test_a_stream_that_is_deleted_meanwhile_is_no_failure(shop: Bench) -> None:
             stream.workflows.ending.seal(START_MS)
             bench.streams().delete_stream(SCOPE, "one")
 
-        store = Interrupted(bench.store, number, delete)
+        store = interrupted(bench.store, number, delete)
         seen.add(bench.streams(store).retain(SCOPE, "one", START_MS + 10).outcome)
-        number, calls = number + 1, store.calls
+        number, calls = number + 1, store.fitting
     assert seen <= {Retained.UNFINISHED, Retained.SEALED, Retained.TRUNCATED}, seen
     assert Retained.UNFINISHED in seen

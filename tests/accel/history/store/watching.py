@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from accel.testing import Crash, CrashStore
 from loaders.store.decorated import WRITES, DecoratedStore, StoreCall
+from tests.world import Interrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,20 +16,9 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 
-class Interrupted(DecoratedStore):
-    """Lets somebody else act before one of its requests."""
-
-    def __init__(self, store: ObjectStore, before_call: int | None, act: Callable[[], object]) -> None:
-        super().__init__(store)
-        self._before_call = before_call
-        self._act = act
-        self.calls = 0
-
-    def _around(self, _: StoreCall, send: Callable[[], Answer]) -> Answer:
-        self.calls += 1
-        if self.calls - 1 == self._before_call:
-            self._act()
-        return send()
+def interrupted(store: ObjectStore, before_call: int | None, act: Callable[[], object]) -> Interrupted:
+    """Lets somebody else act before one of its requests; `fitting` counts them."""
+    return Interrupted(store, act, -1 if before_call is None else before_call, fits=lambda _: True)
 
 
 def overtaken(store: ObjectStore, before_call: int, act: Callable[[], object], dies_after: int) -> ObjectStore:
@@ -39,7 +29,7 @@ def overtaken(store: ObjectStore, before_call: int, act: Callable[[], object], d
         act()
         inner._crash_before_write = inner.writes + dies_after  # from now on
 
-    return Interrupted(inner, before_call, other)
+    return interrupted(inner, before_call, other)
 
 
 class Stumbling(DecoratedStore):

@@ -18,7 +18,7 @@ from accel.history.rules.configuration import StreamConfiguration
 from accel.testing import Crash, CrashStore
 from loaders.store import ObjectStore
 from tests.accel.history.store.bench import Bench, cut, ids
-from tests.accel.history.store.watching import Interrupted
+from tests.accel.history.store.watching import interrupted
 from tests.conformance.history_queries import everything
 from tests.conformance.history_world import SCOPE, STREAM
 from tests.examples import places
@@ -71,10 +71,10 @@ class Work:
     def whole(self) -> Whole:
         """The workflow without anybody in its way; what it left is to be looked at only."""
         bench = self.bench()
-        calls = Interrupted(bench.store, None, lambda: None)
+        calls = interrupted(bench.store, None, lambda: None)
         writes = CrashStore(calls, None)
         self.act(bench, writes, bench.now_ms)
-        return Whole(bench, writes.writes, calls.calls)
+        return Whole(bench, writes.writes, calls.fitting)
 
     def crashed(self, part: int | None = None, every: int = 2) -> Iterator[tuple[int, Bench]]:
         """The stream after the workflow died before each of its writes, or some of them (see `places`)."""

@@ -8,7 +8,7 @@ from accel.errors import InvalidArgument, NotInHistory
 from accel.streams.groups import ReaderGroup, groups_table
 from loaders.store import MemoryStore
 from tests.accel.history.store.bench import Bench, cut
-from tests.accel.history.store.watching import Interrupted
+from tests.accel.history.store.watching import interrupted
 from tests.accel.streams.groups.states import named, owners_of
 from tests.conformance.history_world import CallCounter
 
@@ -121,10 +121,10 @@ def test_a_group_that_was_deleted_tells_its_readers(bench: Bench) -> None:
 @pytest.mark.parametrize("call", range(3))
 def test_whichever_call_another_comes_between_both_are_in_the_group(bench: Bench, call: int) -> None:
     opened(bench)
-    outrun = Interrupted(bench.store, call, lambda: opened(bench).join("b"))
+    outrun = interrupted(bench.store, call, lambda: opened(bench).join("b"))
     ReaderGroup.open(bench.stream(around=outrun), "group").join("a")
     assert [each.name for each in opened(bench).state().readers] == ["a", "b"]
-    assert outrun.calls > call
+    assert outrun.fitting > call
 
 
 def test_a_group_goes_on_at_the_head_when_it_is_asked_to(bench: Bench) -> None:

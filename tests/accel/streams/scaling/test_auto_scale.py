@@ -27,7 +27,7 @@ from loaders.store import CountingStore, MemoryStore
 from loaders.threads import start_thread
 from tests.accel.streams.writer.world import NAME, NODE, SMALL, Process, World
 from tests.conformance.steps import set_state
-from tests.examples import examples
+from tests.examples import places
 
 OTHER = NODE + 1
 REST_SECONDS = 60.0
@@ -247,8 +247,7 @@ def writes_of_a_scale() -> tuple[int, int]:
 
 
 FIRST, STOP = writes_of_a_scale()
-PLACES = range(FIRST, STOP, 3 // min(examples(2), 3))
-"""A third of them; all in a long night."""
+PLACES = [FIRST + place for place in places(STOP - FIRST, 0, every=5)]
 
 
 @pytest.mark.parametrize("number", PLACES)
