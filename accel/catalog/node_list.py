@@ -185,7 +185,7 @@ def with_prepared(
         SessionFenced: a newer session writes for the node.
         CommitRefused: an id that an object has already, a negative id, or more than 10,000 prepared ids in all.
     """
-    _refuse_fenced(now, session_number)
+    refuse_fenced(now, session_number)
     ids = np.unique(np.fromiter(object_ids, dtype=np.int64))
     if len(ids) and ids[0] < 0:
         raise CommitRefused(f"{now.where}: expected object ids of at least 0, found {int(ids[0])}")
@@ -220,7 +220,7 @@ def with_extended(
         SessionFenced: a newer session writes for the node.
         CommitRefused: an id that is not prepared (any more).
     """
-    _refuse_fenced(now, session_number)
+    refuse_fenced(now, session_number)
     ids = np.unique(np.fromiter(object_ids, dtype=np.int64))
     _refuse_unprepared(now, ids)
     return with_prepared(now, ids, deadline_ms, session_number)
@@ -254,7 +254,7 @@ def with_upload(
         raise CommitRefused(f"{now.where}: expected at least one object to commit, found none")
     if _is_done(now, ids, added, stream_objects):
         return None
-    _refuse_fenced(now, session_number)
+    refuse_fenced(now, session_number)
     _refuse_unprepared(now, ids)
     live = now.live if added is None else join_rows(now.live, _live_row(added, now.next_order_id))
     return _with_commit(now, live, ids, stream_objects, added)
@@ -452,11 +452,11 @@ def _are_retired(now: NodeList, sources: NDArray[np.int64]) -> bool:
     return bool(len(sources)) and bool(np.isin(sources, now.retired["object_id"]).all())
 
 
-def _refuse_fenced(now: NodeList, session_number: int | None) -> None:
+def refuse_fenced(now: NodeList, session_number: int | None) -> None:
+    """Raises SessionFenced unless the session is the node's newest one; None = no session."""
     if session_number is not None and session_number != now.epoch:
-        raise SessionFenced(
-            f"{now.where}: expected session number {session_number}, found {now.epoch}: another session was opened"
-        )
+        found = f"{now.epoch}: another session was opened"
+        raise SessionFenced(f"{now.where}: expected session number {session_number}, found {found}")
 
 
 def _refuse_unprepared(now: NodeList, ids: NDArray[np.int64]) -> None:

@@ -28,6 +28,10 @@ removes the release with its next commit (`NodeWriter`).
 **A release stays** in the list until the owner's session has opened the stream again, or a new session begins. A
 session that reads the release drops the stream, and commits no data of it before that.
 
+**A session that closes its streams** releases them in its list, too, before it ends their ranges: a clone of its
+process, which has the same session number and knows nothing of the end, is refused from then on. The next upload
+removes this release: after it a clone is recognized by the upload (`refuse_clones`).
+
 Requests, for streams in b shards of one node: b GETs of shards; GET and PUT of the list; the checkpoint; the indexes of
 those objects since the checkpoint whose sketches do not exclude all the streams, newest first, until each stream was
 found; then a GET and a PUT of each shard. With parallel requests, one after another: 3 GETs, the PUT, 1 to 5 GETs, the
@@ -44,7 +48,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accel.catalog.keys import require
-from accel.catalog.node_list import with_released
+from accel.catalog.node_list import refuse_fenced, with_released
 from accel.catalog.parts import CatalogParts
 from accel.catalog.records import (
     NO_STREAM,
@@ -66,6 +70,7 @@ from accel.catalog.shard_writes import edit_shards, read_last_ranges
 from accel.catalog.sketches_and_ends import NodeFacts
 from accel.catalog.stream_shards import last_ranges, with_moved_ranges
 from accel.errors import CommitRefused, StreamsReleased
+from loaders.versions import Versioned
 
 Ids = NDArray[np.int64]
 KeepNumbers = Callable[[Mapping[int, int], Rows], object]
@@ -206,6 +211,35 @@ class SessionReleases:
         indexes = (ranges["range_index"] - 1).tolist()
         self.heeded |= dict(zip(ranges["stream_id"].tolist(), indexes, strict=True))
         self.ends = self.ends.without(ranges["stream_id"])
+
+    def release(
+        self,
+        parts: CatalogParts,
+        seen: Versioned[NodeList],
+        stream_ids: Collection[int],
+        check: Callable[[NodeList], object],
+    ) -> tuple[Versioned[NodeList], Rows]:
+        """Release the session's own streams, which it is about to close. 1 request a shard, and one write of the list.
+
+        Args:
+            parts: of the catalog.
+            seen: the list as the session knows it.
+            stream_ids: of the streams.
+            check: refuses a list that the session must not change.
+
+        Returns:
+            The list, and the RELEASED rows: none for streams that are not open here any more.
+        """
+        rows = retype_rows(self._here(read_last_ranges(parts, stream_ids)), RELEASED)
+        key = parts.keys.node_list(self._node_id)
+
+        def change(found: NodeList | None) -> NodeList | None:
+            now = require(found, key.where)
+            refuse_fenced(now, self._session_number)
+            check(now)
+            return with_released(now, rows)
+
+        return key.change(change, seen=seen), rows
 
     def heed(
         self, parts: CatalogParts, node_list: NodeList, stream_ids: Collection[int], ends: StreamEnds

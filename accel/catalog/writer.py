@@ -423,12 +423,14 @@ class NodeWriter(Closing):
             ends = {stream_id: self._known_end(stream_id) for stream_id in wanted}
             if self._doubtful:
                 raise CommitRefused(f"node {self.node_id}: expected no commit in doubt, found {len(self._doubtful)}")
+            self._seen, released = self._releases.release(self._parts, self._seen, ends, self._refuse_clones)
             try:
                 close_ranges(self._parts, self.node_id, self.session_number, ends)
             except StreamsReleased:
                 self._ends = self._ends.without(np.array(list(ends), dtype=np.int64))
                 raise
             self._ends = self._ends.without(np.array(list(ends), dtype=np.int64))
+            self._releases.heeded |= dict(released.tolist())
             return ends
 
     def trim(self, offsets: Mapping[int, int]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from accel import ReadAccelerator
 from accel.catalog import NodeWriter, ObjectCatalog
 from accel.catalog.verify import Verdict, verify
-from accel.errors import SessionFenced
+from accel.errors import SessionFenced, StreamsReleased
 from accel.image import StreamObject
 from accel.system import SYSTEM
 from loaders.format import RecordBatch
@@ -102,6 +102,34 @@ def test_a_clone_is_refused_whatever_it_has_prepared(store: ObjectStore, writer:
     with pytest.raises(SessionFenced, match="a clone of this process continues the session"):
         upload(store, writer, b"late")
     assert payloads(store) == [[b"before", b"original", b"later"]] * 2
+
+
+@pytest.mark.parametrize("uploads", [upload, upload_apart])
+def test_a_clone_commits_no_data_of_a_stream_that_was_closed(
+    store: ObjectStore, catalog: ObjectCatalog, writer: NodeWriter, uploads: Upload
+) -> None:
+    twin, slow = cloned(writer), cloned(writer)
+    assert writer.close_streams(STREAMS) == dict.fromkeys(STREAMS, 10)
+    with pytest.raises(StreamsReleased):
+        uploads(store, twin, b"clone")
+    for each in (writer, slow):
+        each.prepare(len(STREAMS))  # the next ids of all: objects of the clone are there
+    other = catalog.open_node(NODE + 1)
+    other.open_streams(STREAMS)
+    upload(store, other, b"other")
+    writer.open_streams([3])
+    writer.upload({3: [RecordBatch(3, 1, 0, 10, b"after")]})
+    assert not len(writer.node_list.released)  # a clone is recognized by the upload from now on
+    with pytest.raises(SessionFenced, match="a clone of this process continues the session"):
+        upload(store, slow, b"clone")
+    assert payloads(store) == [[b"before", b"other"]] * 2
+
+
+def test_a_stream_of_which_a_clone_has_committed_data_is_not_closed(store: ObjectStore, writer: NodeWriter) -> None:
+    upload(store, cloned(writer), b"clone")
+    with pytest.raises(SessionFenced, match="a clone of this process continues the session"):
+        writer.close_streams(STREAMS)
+    assert payloads(store) == [[b"before", b"clone"]] * 2
 
 
 def test_an_upload_is_not_taken_for_done_because_a_clone_has_prepared_its_next_ids(
