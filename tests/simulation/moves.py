@@ -23,7 +23,7 @@ from accel.errors import AccelError, InconsistentAnswer
 from accel.history.rules.configuration import StreamConfiguration
 from accel.image import ImageVersion, is_newer
 from accel.streams.acknowledgements import WriteFuture
-from loaders.errors import StoreError, TableError
+from loaders.errors import Closed, StoreError, TableError
 from loaders.layout import TABLES_PREFIX
 from loaders.store.decorated import StoreCall
 from tests.accel.streams.writer.world import CATALOG, NAME, Process, node_of
@@ -215,9 +215,9 @@ class Mover(Actor):
         seat.process = self._done(seat, lambda: view.start(node_id=seat.node_id))
 
     def _end(self, seat: Seat) -> None:
-        if seat.process is not None:
-            seat.process.host.stop()
-        seat.process = None
+        process, seat.process = seat.process, None
+        if process is not None:
+            process.host.stop()
         seat.machine.process.is_dead = True  # the end of a process ends its threads
         self.machine.scheduler.end_tasks_of(seat.machine.process)
 
@@ -238,7 +238,8 @@ class Mover(Actor):
             except NOT_DONE as error:
                 self.machine.count(f"moves: {type(error).__name__}")
             except AccelError as error:
-                self.machine.count(kind_of(seat.machine, error))
+                is_ended = isinstance(error, Closed) and seat.process is None  # while the call ran
+                self.machine.count("moves: ended" if is_ended else kind_of(seat.machine, error))
             finally:
                 if caller is not None:
                     scheduler.wake(caller)
