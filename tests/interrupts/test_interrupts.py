@@ -119,7 +119,7 @@ def test_a_lookup_of_a_signal_handler_is_answered_or_refused_in_words() -> None:
                 return []
 
         found = tried(None)
-        for place in found if examples(1) > 1 else Random(SEED).sample(found, 12):
+        for place in found if examples(1) > 1 else Random(SEED).sample(found, 20):
             tried(place)
     refused = [each for each in outcomes if each != "answered"]
     assert 0 < len(refused) < len(outcomes)

@@ -10,7 +10,7 @@ SHARED: dict[str, tuple[str, ...]] = {
         "accel.lookup.accelerator.ReadAccelerator",
         "accel.lookup.engine.Engine",
         "accel.lookup.following.ImageFollower",
-        "accel.lookup.following._Lane",
+        "accel.lookup.following._SharedQuery",
         "accel.lookup.hints.HintLoader",
         "accel.lookup.hints.HintStore",
         "accel.lookup.hints.PackFollower",

@@ -355,6 +355,16 @@ def test_a_stream_is_sealed_and_then_deleted_if_that_is_said(shop: Shop) -> None
     shop.done("stream delete --yes")
 
 
+def test_the_history_shows_the_last_twenty_epochs(empty: Shop) -> None:
+    empty.done(f"stream create --time {FIRST_MS}")
+    held = empty.held({})
+    for epoch in range(24):
+        held.scale([f"{epoch}@{epoch}"], [(0.0, 1.0)], FIRST_MS + epoch + 1)
+    lines = empty.done("stream history --output json").splitlines()
+    shown = [json.loads(line)["epoch"] for line in lines]
+    assert shown == [*range(5, 25)]
+
+
 def test_a_stream_whose_creation_was_cut_short_can_be_deleted(empty: Shop) -> None:
     store = StreamStore.open(empty.store, host=Unreachable())
     store.create_scope("shop")

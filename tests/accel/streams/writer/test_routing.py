@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accel.history.rules.segments import Segments
-from accel.streams.rules.routing import KeyRouter, grouped, key_position, route, size_bytes_of
+from accel.streams.rules.routing import Events, KeyRouter, first_events, grouped, key_position, route, size_bytes_of
 from accel.streams.rules.transaction_data import EVENT_OVERHEAD_BYTES
 from tests.examples import examples
 
@@ -72,3 +73,10 @@ def test_groups_are_places_by_id(ids: list[int]) -> None:
 
 def test_events_count_their_payloads_and_an_overhead_each() -> None:
     assert size_bytes_of([b"", b"four"]) == 4 + 2 * EVENT_OVERHEAD_BYTES
+
+
+def test_the_first_events_are_as_many_as_the_limit_says_across_runs() -> None:
+    payloads = [b"%d" % number for number in range(7)]
+    runs = deque(Events([0.0] * len(part), part, [None] * len(part)) for part in (payloads[:3], payloads[3:]))
+    assert first_events(runs, 5, 10**6).payloads == payloads[:5]
+    assert [run.payloads for run in runs] == [payloads[5:]]
