@@ -27,7 +27,7 @@ from accel.lookup.drivers import (
 from accel.lookup.following import WAIT_SECONDS_MAX
 from accel.lookup.hints import WarmReport
 from accel.lookup.reading import BYTES_MAX, Ranges
-from loaders.awaiting import ended, outcome
+from loaders.awaiting import ended, in_thread, outcome
 from loaders.format import RecordBatch
 from loaders.settings import TimeLimit
 
@@ -60,7 +60,7 @@ class AsyncReadAccelerator(AcceleratorBase):
     async def close(self) -> None:
         """Stop loading; returns when the running requests have ended. Calls that need further requests raise Closed."""
         self._is_closed = True
-        await asyncio.to_thread(self._close_engine)
+        await outcome(in_thread(self._close_engine))  # begins, also if this task is cancelled
 
     async def refresh(self) -> bool:
         """Ask the image source for a newer image now, and install it; see `ReadAccelerator.refresh`.

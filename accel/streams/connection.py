@@ -249,7 +249,7 @@ class Connection(Closing):
         try:
             await self._for_tasks.close_given(is_failed=not (kind is None or issubclass(kind, _ENDS)))
         finally:
-            await asyncio.to_thread(self.__exit__, kind, error, trace)
+            await outcome(in_thread(partial(self.__exit__, kind, error, trace)))  # begins, also if this is cancelled
 
     def __repr__(self) -> str:
         return f"Connection({self.store!r})"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from queue import Queue
@@ -33,7 +34,9 @@ from accel import (
 )
 from accel.errors import Closed
 from accel.history.rules.transactions import TransactionStatus
+from accel.image_source import PolledImages
 from accel.listening import Server, listening_config
+from accel.lookup.engine import Engine
 from accel.server import sidecar
 from accel.streams import connection
 from accel.streams.shared.owners import OwnersTable
@@ -41,6 +44,8 @@ from accel.system import SYSTEM, Components
 from loaders.store import CountingStore, MemoryStore, ObjectStore
 from loaders.store.decorated import DecoratedStore, StoreCall
 from loaders.threads import start_thread
+from tests.accel.lookup.cluster import line_image, line_store
+from tests.accel.lookup.driving import Clock
 from tests.accel.streams.reader.streams import QUICK
 from tests.examples import swept
 from tests.processes.test_owners import SECRET, free_port
@@ -192,8 +197,11 @@ def test_a_server_that_ends_as_soon_as_it_has_begun_gives_its_address_back() -> 
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("used", [False, True], ids=["alone", "another takes over"])
 @pytest.mark.parametrize("number", REQUESTS)
-def test_an_entering_that_is_cancelled_leaves_nothing_behind(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_entering_that_is_cancelled_leaves_nothing_behind(
+    number: int, monkeypatch: pytest.MonkeyPatch, *, used: bool
+) -> None:
     monkeypatch.setattr(connection, "ABANDONING_SECONDS", 0.1)
     reached, may_go_on = threading.Event(), threading.Event()
 
@@ -211,7 +219,8 @@ def test_an_entering_that_is_cancelled_leaves_nothing_behind(number: int, monkey
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await asyncio.to_thread(made.use)  # while the request of the first one is under way
+        if used:
+            await asyncio.to_thread(made.use)  # while the request of the first one is under way
         may_go_on.set()
 
     with world() as made:
@@ -374,6 +383,52 @@ def test_a_connection_whose_end_is_cancelled_at_once_leaves_its_groups() -> None
 
     with held() as (_, streams):
         asyncio.run(run(streams))
+
+
+async def cancelled_while_threads_are_busy(work: Coroutine[Any, Any, object]) -> None:
+    """Cancel this, often, while the only thread of the loop's pool has other work."""
+    loop, may_go_on = asyncio.get_running_loop(), threading.Event()
+    loop.set_default_executor(ThreadPoolExecutor(1))
+    loop.run_in_executor(None, may_go_on.wait, LIMIT_SECONDS)
+    task = asyncio.create_task(work)
+    while not task.done():
+        await asyncio.sleep(0)
+        task.cancel()
+    may_go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+def test_a_connection_whose_end_is_cancelled_before_its_thread_begins_is_closed() -> None:
+    async def run(made: World) -> None:
+        opened = made.connect()
+        await opened.__aenter__()
+        await cancelled_while_threads_are_busy(opened.__aexit__(None, None, None))
+
+    with world() as made:
+        asyncio.run(run(made))
+        made.check_nothing_left()
+
+
+def test_an_accelerator_whose_end_is_cancelled_before_its_thread_begins_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def run() -> None:
+        one = AsyncReadAccelerator(
+            PolledImages(lambda: line_image([0]), timer=Clock(), sleep=lambda _: None), line_store(1)
+        )
+        await cancelled_while_threads_are_busy(one.close())
+
+    closed: list[Engine] = []
+    close = Engine.close
+
+    def close_and_tell(engine: Engine) -> None:
+        close(engine)
+        closed.append(engine)
+
+    monkeypatch.setattr(Engine, "close", close_and_tell)
+    asyncio.run(run())  # ends when the pool has done its work
+    assert len(closed) == 1
 
 
 def test_a_reader_gives_no_event_while_it_skips_for_a_cancelled_task() -> None:

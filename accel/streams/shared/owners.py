@@ -41,6 +41,7 @@ from msgspec import Meta
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.keys import node_key, parse_node_key
+from accel.catalog.parts import CatalogParts
 from accel.errors import (
     AccelError,
     CatalogDamaged,
@@ -138,7 +139,7 @@ class OwnersTable:
     def find(self, node_id: int) -> Owner | None:
         """Return the record of an owner; None if the node never registered. 1 request."""
         try:
-            seen = self._key(node_id).read()
+            seen = _key(self._catalog.parts, node_id).read()
         except TableMissing:
             return None
         return None if seen is None else seen.value
@@ -165,48 +166,49 @@ class OwnersTable:
         wanted = Owner(0, parts.system.nonce(), address, self._expires_ms(), is_drawn=node_id is None)
         if node_id is not None:
             owner = replace(wanted, node_id=node_id)
-            seen = self._key(node_id).change(lambda now: None if now == owner else owner)
+            seen = _key(parts, node_id).change(lambda now: None if now == owner else owner)
         else:
-            seen = self._drawn(wanted)
-        return Registration(self, self._key(seen.value.node_id), seen, parts.system)
+            seen = self._drawn(parts, wanted)
+        # Of the parts, not of the catalog: if that was closed meanwhile, the lease is written, and its end needs a key.
+        return Registration(self, _key(parts, seen.value.node_id), seen, parts.system)
 
     def _expires_ms(self) -> int:
         return self.now_ms() + int(self.settings.lease_seconds * MILLISECONDS)
 
-    def _drawn(self, wanted: Owner) -> Versioned[Owner]:
+    def _drawn(self, parts: CatalogParts, wanted: Owner) -> Versioned[Owner]:
         """Register with a chosen node id: the id of a dead owner, or a new one."""
         known = self._all()
         dead = [seen for seen in known if seen.value.is_drawn and seen.value.is_expired(self.now_ms())]
         for seen in sorted(dead, key=lambda seen: seen.value.expires_ms):
             node_id = seen.value.node_id
             try:
-                return self._key(node_id).write(replace(wanted, node_id=node_id), seen)
+                return _key(parts, node_id).write(replace(wanted, node_id=node_id), seen)
             except DataConflict:
                 continue  # another process took it over, or its owner renewed
         node_ids = [seen.value.node_id for seen in known]
-        directory = self._catalog.parts.keys.directory().get().value
+        directory = parts.keys.directory().get().value
         first = max([NODE_IDS_FROM - 1, *node_ids, *directory.node_ids.tolist()]) + 1
         for node_id in range(first, first + DRAWS_MAX):
             owner = replace(wanted, node_id=node_id)
-            seen = self._key(node_id).create_if_absent(owner)
+            seen = _key(parts, node_id).create_if_absent(owner)
             if seen.value == owner:
                 return seen
         raise DataConflict(OWNERS, node_key(first), f"expected a node id that no owner has, found {DRAWS_MAX} taken")
 
     def _all(self) -> list[Versioned[Owner]]:
-        tables, executor = self._catalog.parts.keys.tables, self._catalog.parts.executor
+        parts = self._catalog.parts
         try:
-            node_ids = [parse_node_key(key) for key in tables.table(OWNERS).keys()]  # noqa: SIM118 - no dict
+            node_ids = [parse_node_key(key) for key in parts.keys.tables.table(OWNERS).keys()]  # noqa: SIM118 - no dict
         except TableMissing:
             return []
-        seen = map_bounded(
-            executor, lambda each: self._key(each).read(), [each for each in node_ids if each is not None]
-        )
+        known = [each for each in node_ids if each is not None]
+        seen = map_bounded(parts.executor, lambda each: _key(parts, each).read(), known)
         return [each for each in seen if each is not None]
 
-    def _key(self, node_id: int) -> TypedKey[Owner]:
-        table = self._catalog.parts.keys.tables.table(OWNERS, value_size_bytes_max=OWNER_SIZE_BYTES_MAX)
-        return TypedKey(table, node_key(node_id), OWNER, went_back=self._catalog.parts.keys.note_back)
+
+def _key(parts: CatalogParts, node_id: int) -> TypedKey[Owner]:
+    table = parts.keys.tables.table(OWNERS, value_size_bytes_max=OWNER_SIZE_BYTES_MAX)
+    return TypedKey(table, node_key(node_id), OWNER, went_back=parts.keys.note_back)
 
 
 class Registration(Closing):
