@@ -32,13 +32,10 @@ from accel.compaction import (
     survey_catalog,
     try_group,
 )
-from spark_jobs.tasks import StoreSpec, TaskOutcome, row_frame, run_tasks
+from spark_jobs.tasks import ItemOutcome, StoreSpec, row_frame, run_items
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-TASKS_AT_ONCE = 8
-"""Tasks that run at the same time; a cluster with more cores needs more."""
 
 Progress = Callable[[int, int], object]
 """Called with (number done, total number)."""
@@ -52,7 +49,6 @@ def plan_on_spark(
     store: StoreSpec,
     settings: CompactionSettings,
     *,
-    at_once: int = TASKS_AT_ONCE,
     progress: Progress | None = None,
 ) -> CompactionPlan:
     """Plan a compaction, each node in its own task.
@@ -61,7 +57,6 @@ def plan_on_spark(
         spark: the session.
         store: the store of the catalog.
         settings: limits and targets of the compaction.
-        at_once: tasks that run at the same time.
         progress: called with the number of planned nodes.
 
     Raises:
@@ -74,14 +69,11 @@ def plan_on_spark(
     nodes: list[NodePlan] = []
     failed: list[FailedNode] = []
     work = partial(_plan_node, store, settings)
-    for outcome in run_tasks(spark, work, found.nodes, at_once=at_once, label=_plan_label):
-        if outcome.result is not None:
-            nodes.append(outcome.result)
+    for outcome in run_items(spark, work, found.nodes, name="plan nodes", progress=progress):
+        if outcome.error is not None:
+            failed.append(FailedNode.of(outcome.item.node_id, len(outcome.item.live), outcome.error))
         else:
-            error = outcome.error or AssertionError("an outcome has a result or an error")
-            failed.append(FailedNode.of(outcome.value.node_id, len(outcome.value.live), error))
-        if progress is not None:
-            progress(len(nodes) + len(failed), len(found.nodes))
+            nodes.append(outcome.required())
     ordered = tuple(sorted(failed, key=lambda node: node.node_id))
     return assemble_plan(now_ms, settings, tuple(nodes), found.left_alone, ordered)
 
@@ -91,7 +83,6 @@ def compact_on_spark(
     store: StoreSpec,
     plan: CompactionPlan,
     *,
-    at_once: int = TASKS_AT_ONCE,
     progress: Progress | None = None,
 ) -> CompactionReport:
     """Run a plan; it is safe to repeat.
@@ -100,7 +91,6 @@ def compact_on_spark(
         spark: the session.
         store: the store of the catalog.
         plan: of `plan_on_spark`.
-        at_once: groups that are merged at the same time.
         progress: called with the number of bytes in the groups that are done.
 
     Raises:
@@ -109,7 +99,7 @@ def compact_on_spark(
     merge = partial(_merge_group, store, plan.settings)
 
     def run(groups: Sequence[Group]) -> Iterator[GroupOutcome | GroupFailure]:
-        for outcome in run_tasks(spark, merge, groups, at_once=at_once, label=_merge_label):
+        for outcome in run_items(spark, merge, groups, name="merge groups"):
             yield from _attempts(outcome)
 
     with ObjectCatalog.open(store.open()) as catalog:
@@ -121,14 +111,14 @@ def report_frame(spark: SparkSession, report: CompactionReport) -> DataFrame:
     return row_frame(spark, report.row())
 
 
-def _attempts(outcome: TaskOutcome[Group, GroupOutcome | GroupFailure]) -> Iterator[GroupOutcome | GroupFailure]:
-    reason = "the attempt failed, and Spark retried it" if outcome.error is None else str(outcome.error)
-    for _ in range(outcome.failed_attempts):
-        yield GroupFailure(outcome.value, reason)
+def _attempts(outcome: ItemOutcome[Group, GroupOutcome | GroupFailure]) -> Iterator[GroupOutcome | GroupFailure]:
+    reason = "the attempt failed, and was repeated" if outcome.error is None else str(outcome.error)
+    for _ in range(outcome.failures):
+        yield GroupFailure(outcome.item, reason)
     if outcome.result is not None:
         yield outcome.result
-    elif not outcome.failed_attempts:
-        yield GroupFailure(outcome.value, reason)
+    elif not outcome.failures:
+        yield GroupFailure(outcome.item, reason)
 
 
 def _plan_node(store: StoreSpec, settings: CompactionSettings, survey: NodeSurvey) -> NodePlan:
@@ -139,11 +129,3 @@ def _plan_node(store: StoreSpec, settings: CompactionSettings, survey: NodeSurve
 def _merge_group(store: StoreSpec, settings: CompactionSettings, group: Group) -> GroupOutcome | GroupFailure:
     with ObjectCatalog.open(store.open(), settings=CatalogSettings(ids_block=_IDS_BLOCK)) as catalog:
         return try_group(catalog, group, settings, is_repeated=True)
-
-
-def _plan_label(survey: NodeSurvey) -> str:
-    return f"accel: plan node {survey.node_id}, {len(survey.live)} objects"
-
-
-def _merge_label(group: Group) -> str:
-    return f"accel: merge {group.name}"

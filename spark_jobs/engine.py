@@ -52,7 +52,6 @@ class OnSpark:
         store: the store that the user named.
         spec: the same, for tasks.
         master: of Spark; None = the master of spark-submit, else all cores of this machine.
-        tasks: the number of tasks that run at the same time.
         ui: whether Spark serves its pages during the job.
         prefix_digits: the number of first digits of keys by which a listing is divided.
     """
@@ -60,7 +59,6 @@ class OnSpark:
     store: StoreChoice
     spec: StoreSpec
     master: str | None
-    tasks: int
     ui: bool
     prefix_digits: int
 
@@ -93,8 +91,8 @@ class OnSpark:
         """See `Engine`."""
         spark = _active()
         yield Compaction(
-            lambda settings, tell: plan_on_spark(spark, self.spec, settings, at_once=self.tasks, progress=tell),
-            lambda plan, tell: compact_on_spark(spark, self.spec, plan, at_once=self.tasks, progress=tell),
+            lambda settings, tell: plan_on_spark(spark, self.spec, settings, progress=tell),
+            lambda plan, tell: compact_on_spark(spark, self.spec, plan, progress=tell),
         )
 
     @contextmanager
@@ -103,16 +101,14 @@ class OnSpark:
         spark = _active()
         yield HintBuilding(
             lambda choice, nodes, tell: plan_hints_on_spark(
-                spark, self.spec, choice, nodes=nodes, image=image, at_once=self.tasks, progress=tell
+                spark, self.spec, choice, nodes=nodes, image=image, progress=tell
             ),
-            lambda plan, tell: build_hints_on_spark(
-                spark, self.spec, plan, image=image, at_once=self.tasks, progress=tell
-            ),
+            lambda plan, tell: build_hints_on_spark(spark, self.spec, plan, image=image, progress=tell),
         )
 
     def scan(self) -> SparkBulkScan:
         """See `Engine`; tasks list the bucket and open objects, and the driver does the rest."""
-        return SparkBulkScan(_active(), self.spec, at_once=self.tasks, prefix_digits=self.prefix_digits)
+        return SparkBulkScan(_active(), self.spec, prefix_digits=self.prefix_digits)
 
     def verify(self, output: Output) -> tuple[Verification, int, int]:
         """See `Engine`."""
@@ -133,11 +129,10 @@ def spark_options(command: Command, *, lists: bool) -> Command:
 
     @click.option("--spark", is_flag=True, help="Do the work in tasks of Spark, on one machine or a cluster.")
     @option("--master", help="The master of Spark: local[*] (the default), local[4], yarn, k8s://..., spark://...")
-    @option("--tasks", type=click.IntRange(min=1), default=8, show_default=True, help="Spark: tasks that run at once.")
     @click.option("--ui", is_flag=True, help="Serve Spark's pages during the job.")
     @functools.wraps(command)
     def wrapped(*args: Any, spark: bool, store: StoreChoice, **others: Any) -> Any:
-        chosen = {name: others.pop(name) for name in ("master", "tasks", "ui")}
+        chosen = {name: others.pop(name) for name in ("master", "ui")}
         prefix_digits = others.pop("prefix_digits", 1)
         if not spark:
             _refuse_options_of_spark()
@@ -160,7 +155,7 @@ def spark_options(command: Command, *, lists: bool) -> Command:
 
 def _refuse_options_of_spark() -> None:
     ctx = click.get_current_context()
-    for name in ("master", "tasks", "ui", "prefix_digits"):
+    for name in ("master", "ui", "prefix_digits"):
         if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             raise click.UsageError(f"Expected '--spark' with '--{name.replace('_', '-')}'.")
 

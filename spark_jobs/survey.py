@@ -30,14 +30,16 @@ from accel.catalog.whole_catalog import (
     scanned,
 )
 from loaders.object_ref import ObjectRef
-from spark_jobs.tasks import StoreSpec, run_tasks
+from spark_jobs.tasks import StoreSpec, run_items
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TASKS_AT_ONCE = 8
-OBJECTS_A_TASK = 64
+OBJECTS_A_TASK = 32
 """The number of objects that a task opens."""
+
+TASKS_A_QUERY = 64
+"""The number of tasks whose results the driver keeps: with 9,000 streams an object, 370 MB."""
 
 _DIGITS = "0123456789abcdef"
 
@@ -66,9 +68,8 @@ class SparkBulkScan(BulkScan):
     """See `accel.catalog.whole_catalog.BulkScan`.
 
     Args:
-        spark: the session; a classic one, not Spark Connect.
+        spark: the session, classic or of Spark Connect.
         store: the store of the catalog.
-        at_once: tasks that run at the same time.
         prefix_digits: the number of first digits of keys by which a listing is divided: 1 for 16 tasks, 2 for 256.
         objects_a_task: the number of objects that a task opens.
 
@@ -80,13 +81,11 @@ class SparkBulkScan(BulkScan):
         spark: SparkSession,
         store: StoreSpec,
         *,
-        at_once: int = TASKS_AT_ONCE,
         prefix_digits: int = 1,
         objects_a_task: int = OBJECTS_A_TASK,
     ) -> None:
         self._spark = spark
         self._store = store
-        self._at_once = at_once
         self._prefixes = key_prefixes(prefix_digits)
         self._objects_a_task = objects_a_task
         self.requests = 0
@@ -101,33 +100,30 @@ class SparkBulkScan(BulkScan):
             TaskFailed: a part of the bucket could not be listed.
         """
         del parts  # each task opens the catalog itself
-        listings, keys = [], 0
         work = partial(_list, self._store)
-        for outcome in run_tasks(self._spark, work, self._prefixes, at_once=self._at_once, label=_list_label):
-            listing = outcome.required()
-            self.requests += listing.requests
-            keys += listing.keys
-            listings.append(listing.stored)
-            if progress is not None:
-                progress(keys)
-        return joined_objects(listings)
+        listings = [each.required() for each in run_items(self._spark, work, self._prefixes, name="list keys")]
+        self.requests += sum(listing.requests for listing in listings)
+        if progress is not None:
+            progress(sum(listing.keys for listing in listings))
+        return joined_objects(listing.stored for listing in listings)
 
     def open_objects(self, parts: CatalogParts, wanted: Iterable[tuple[int, ObjectRef]]) -> Iterator[ScannedObject]:
         """Open indexes, and yield the results in this order; one ranged GET an object, and one a task.
 
-        If a task fails permanently, its error is the result of each of its objects.
+        Each query of Spark opens the objects of `TASKS_A_QUERY` tasks. The error of a task is the result of each of
+        its objects.
         """
         del parts
         work = partial(_look, self._store)
         chunks = _chunked(wanted, self._objects_a_task)
-        for outcome in run_tasks(self._spark, work, chunks, at_once=self._at_once, label=_look_label, in_order=True):
-            if outcome.error is not None:
-                yield from ((ref, outcome.error) for _, ref in outcome.value)
-            if outcome.result is None:
-                continue
-            self.requests += outcome.result.requests
-            self.bytes_read += outcome.result.bytes_read
-            yield from outcome.result.found
+        while query := tuple(islice(chunks, TASKS_A_QUERY)):
+            for outcome in run_items(self._spark, work, query, name="open objects"):
+                if outcome.error is not None:
+                    yield from ((ref, outcome.error) for _, ref in outcome.item)
+                if outcome.result is not None:
+                    self.requests += outcome.result.requests
+                    self.bytes_read += outcome.result.bytes_read
+                    yield from outcome.result.found
 
 
 def key_prefixes(digits: int) -> list[str]:
@@ -163,11 +159,3 @@ def _look(store: StoreSpec, wanted: Wanted) -> _Scanned:
         scans = tuple(scanned(ref, index) for ref, index in open_each(catalog.parts, wanted))
     total = counted.snapshot().total
     return _Scanned(scans, total.requests, total.received_bytes)
-
-
-def _list_label(prefix: str) -> str:
-    return f"accel: list keys that begin with {prefix}"
-
-
-def _look_label(wanted: Wanted) -> str:
-    return f"accel: open {len(wanted)} objects from {wanted[0][1].object_id} on"

@@ -86,7 +86,7 @@ def main(url: str, endpoint_url: str) -> None:
         plan = plan_on_spark(spark, store, settings)
         watcher = Thread(target=kill_one_at_the_first_commit, args=(store, killed, may_end), daemon=True)
         watcher.start()
-        report = compact_on_spark(spark, store, plan, at_once=4)
+        report = compact_on_spark(spark, store, plan)
         may_end.set()
         watcher.join()
     told = {

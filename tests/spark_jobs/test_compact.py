@@ -40,7 +40,7 @@ def test_objects_become_as_few_as_planned_and_every_record_reads_back(spark: Spa
     before = records_crc(store, old_image)
     settings = CompactionSettings(max_objects_per_node=6, target_objects=4, min_age_seconds=0)
     plan = plan_on_spark(spark, bucket, settings)
-    report = compact_on_spark(spark, bucket, plan, at_once=2)
+    report = compact_on_spark(spark, bucket, plan)
     assert (report.failed_groups, report.failed_tasks) == (0, 0)
     assert all(each.status is Status.COMMITTED for each in report.groups)
     with ObjectCatalog.open(store) as catalog:
@@ -86,7 +86,7 @@ def test_a_group_with_a_broken_source_fails_alone(spark: SparkSession, bucket_on
     plan = plan_on_spark(spark, bucket, settings)
     with ObjectCatalog.open(store) as catalog:
         store.delete(catalog.parts.layout.object_key(ids[3]))
-    report = compact_on_spark(spark, bucket, plan, at_once=2)
+    report = compact_on_spark(spark, bucket, plan)
     failed = [each for each in report.groups if each.is_failure]
     assert [each.group.node_id for each in failed] == [4]
     assert "KeyMissing" in failed[0].reason

@@ -45,8 +45,8 @@ def test_tasks_list_what_one_process_lists(spark: SparkSession, filled: StoreSpe
     assert found.ids.tolist() == expected.ids.tolist()
     assert found.sizes_bytes.tolist() == expected.sizes_bytes.tolist()
     assert found.modified_ms.tolist() == expected.modified_ms.tolist()
-    assert len(seen) == 16
-    assert seen[-1] > len(found.ids), "keys of the catalog were seen, too"
+    [keys] = seen
+    assert keys > len(found.ids), "keys of the catalog were seen, too"
 
 
 def test_objects_come_back_in_order_with_their_errors(spark: SparkSession, filled: StoreSpec) -> None:
@@ -55,7 +55,7 @@ def test_objects_come_back_in_order_with_their_errors(spark: SparkSession, fille
     lose(store, ids[3])
     with ObjectCatalog.open(store) as catalog:
         wanted = [(4, ref) for ref in catalog.image().nodes[4].refs]
-        scan = SparkBulkScan(spark, filled, at_once=2, objects_a_task=3)
+        scan = SparkBulkScan(spark, filled, objects_a_task=3)
         found = list(scan.open_objects(catalog.parts, wanted))
     assert [ref.object_id for ref, _ in found] == ids
     assert [ref.object_id for ref, each in found if isinstance(each, AccelError)] == [ids[3]]

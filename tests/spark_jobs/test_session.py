@@ -140,7 +140,7 @@ main(["catalog", "gc", "--help"])
 """
     asked = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)  # noqa: S603 - our own
     assert asked.returncode == 0, asked.stderr
-    for flag in ("--spark", "--master", "--tasks", "--ui", "--prefix-digits"):
+    for flag in ("--spark", "--master", "--ui", "--prefix-digits"):
         assert f"  {flag} " in asked.stdout
 
 

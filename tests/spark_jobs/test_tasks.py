@@ -1,39 +1,68 @@
-"""Tasks fail alone, are counted when they are tried again, and none is begun before it can be used."""
+"""Items run as one query, fail alone, and run again where it may help; nothing is run a second time by a reader."""
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
-from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_jobs.tasks import TaskFailed, run_tasks
+from spark_jobs import tasks
+from spark_jobs.tasks import (
+    SECOND_PASS,
+    Attempt,
+    ItemOutcome,
+    SparkGaveUp,
+    StoreSpec,
+    TaskFailed,
+    outcome_frame,
+    packed,
+    run_items,
+    this_attempt,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-in_order = partial(run_tasks, in_order=True)
-RUNNERS = [run_tasks, in_order]
+PARALLELISM = "spark.sql.leafNodeDefaultParallelism"
+
+
+@pytest.fixture(autouse=True)
+def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "SECOND_PASS_SECONDS", 0.0)
 
 
 def square(value: int) -> int:
     return value * value
 
 
-def fails_at_first(value: int) -> int:
-    from pyspark import TaskContext  # noqa: PLC0415 - as in a task
+def where(value: object) -> tuple[int, Attempt]:
+    del value
+    return os.getpid(), this_attempt()
 
-    context = TaskContext.get()
-    if value == 0 and context is not None and context.attemptNumber() < 2:
+
+def fails(value: str) -> str:
+    if value == "once" and this_attempt().number < SECOND_PASS:
         raise OSError("the network is down")
+    if value == "always":
+        raise OSError("the network is down")
+    if value == "bug":
+        raise ValueError("one is not liked here")
     return value
 
 
-def fails_for_good(value: int) -> int:
+def is_killed(value: int) -> int:
     if value == 1:
-        raise ValueError("one is not liked here")
+        os.kill(os.getpid(), signal.SIGKILL)
+    return value
+
+
+def leaves_a_mark(folder: Path, value: int) -> int:
+    (folder / f"{value}-{os.urandom(8).hex()}").touch()
     return value
 
 
@@ -43,65 +72,110 @@ def waits(value: int) -> int:
     return value
 
 
-def label(value: int) -> str:
-    return f"test: value {value}"
+def moves(store: StoreSpec, value: int) -> None:
+    opened = store.open()
+    opened.put(f"key-{value}", bytes(10))
+    opened.get(f"key-{value}")
 
 
-@pytest.mark.parametrize("run", RUNNERS)
-def test_each_value_has_its_result(spark: SparkSession, run: type) -> None:
-    found = {each.value: each.result for each in run(spark, square, range(5), at_once=3, label=label)}
-    assert found == {value: value * value for value in range(5)}
+def tasks_of(outcomes: list[ItemOutcome[Any, Any]]) -> list[int]:
+    """The partition of each item."""
+    return [each.row["partition"] for each in outcomes if each.row is not None]
 
 
-def test_attempts_that_failed_are_counted_and_results_keep_their_order(spark: SparkSession) -> None:
-    found = list(in_order(spark, fails_at_first, [0, 1, 2, 3], at_once=2, label=label))
-    assert [(each.result, each.failed_attempts) for each in found] == [(0, 2), (1, 0), (2, 0), (3, 0)]
+def test_each_item_has_its_result_in_order_and_a_partition(spark: SparkSession) -> None:
+    seen: list[tuple[int, int]] = []
+    found = run_items(spark, square, range(5), name="try", progress=lambda done, total: seen.append((done, total)))
+    assert [(each.item, each.required(), each.attempt) for each in found] == [(n, n * n, 0) for n in range(5)]
+    assert tasks_of(found) == list(range(5))
+    assert seen[-1] == (5, 5)
+    assert run_items(spark, square, [], name="square") == []
 
 
-@pytest.mark.parametrize("run", RUNNERS)
-def test_a_task_that_fails_for_good_fails_alone(spark: SparkSession, run: type) -> None:
-    found = {each.value: each for each in run(spark, fails_for_good, [0, 1, 2], at_once=2, label=label)}
-    assert [found[value].result for value in (0, 2)] == [0, 2]
-    failed = found[1]
-    assert failed.result is None
-    assert isinstance(failed.error, TaskFailed)
-    assert str(failed.error) == "test: value 1: ValueError: one is not liked here"
-    assert failed.failed_attempts == 4
+def test_items_fail_alone_and_run_again_where_it_may_help(spark: SparkSession) -> None:
+    good, once, always, bug = run_items(spark, fails, ["good", "once", "always", "bug"], name="try")
+    assert (good.result, good.failures) == ("good", 0)
+    assert (once.result, once.error, once.attempt, once.failures) == ("once", None, SECOND_PASS, 1)
+    assert (str(always.error), always.failures) == ("try: OSError: the network is down", 2)
+    assert (type(bug.error), bug.failures) == (TaskFailed, 1)
+    assert str(bug.error).startswith("try: ValueError: one is not liked here (line ")
+    with pytest.raises(TaskFailed, match="not liked"):
+        bug.required()
 
 
-def test_values_are_taken_as_tasks_become_free(spark: SparkSession) -> None:
-    taken: list[int] = []
-
-    def values() -> Iterator[int]:
-        for value in range(9):
-            taken.append(value)
-            yield value
-
-    outcomes = run_tasks(spark, square, values(), at_once=2, label=label)
-    assert not taken
-    next(outcomes)
-    assert taken == [0, 1]
-    ordered = in_order(spark, square, iter(values()), at_once=2, label=label)
-    taken.clear()
-    next(ordered)
-    assert taken == [0, 1, 2, 3]
-    outcomes.close()
-    ordered.close()
+def test_when_spark_gives_up_every_item_says_so_and_the_one_that_caused_it_is_known(spark: SparkSession) -> None:
+    found = run_items(spark, is_killed, [0, 1, 2], name="try")
+    assert [type(each.error) for each in found] == [SparkGaveUp] * 3
+    assert [each.failures for each in found] == [0, 4, 0]
+    assert "Spark gave up on this item's task after 4 attempts: Python worker exited" in str(found[1].error)
+    assert "another item's task" in str(found[2].error)
+    assert spark.conf.get(PARALLELISM, None) is None
 
 
-def test_leaving_early_cancels_what_still_runs(spark: SparkSession) -> None:
-    outcomes = run_tasks(spark, waits, [0, 1], at_once=2, label=label)
-    assert next(outcomes).result == 0
-    outcomes.close()
+def test_heavy_items_are_first_and_light_ones_share_a_task(spark: SparkSession) -> None:
+    assert tasks_of(run_items(spark, square, range(5), name="try", weights=[0.4, 9, 0.5, 30, 0.2])) == [2, 1, 2, 0, 3]
+    assert packed(dict.fromkeys(range(3), 0.0), 0.0) == [[0, 1, 2]]
+    assert packed(dict.fromkeys(range(3), 2.0), 1.0) == [[0], [1], [2]]
+    assert [len(pack) for pack in packed(dict.fromkeys(range(2_500), 0.0), 1.0)] == [1_000, 1_000, 500]
+
+
+def test_large_items_have_partitions_and_queries_of_their_own(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark.conf.set("spark.sql.execution.arrow.localRelationThreshold", "1KB")
+    monkeypatch.setattr(tasks, "QUERY_BYTES_MAX", 7_000)
+    monkeypatch.setattr(tasks, "ITEM_BYTES_MAX", 4_000)
+    try:
+        found = run_items(spark, where, [bytes(size) for size in (2_000, 2_000, 2_000, 5_000, 2_000)], name="try")
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.localRelationThreshold")
+    assert tasks_of(found) == [0, 1, 2, 0]
+    assert "expected items of at most 4000 bytes" in str(found[3].error)
+
+
+def test_the_session_keeps_its_settings(spark: SparkSession) -> None:
+    context = spark.sparkContext
+    context.setJobGroup("of the notebook", "mine")
+    spark.conf.set(PARALLELISM, "3")
+    try:
+        other = partial(run_items, spark, square, range(9), name="b")
+        threads = [threading.Thread(target=other) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        assert tasks_of(run_items(spark, square, range(4), name="a")) == [0, 1, 2, 3]
+        for thread in threads:
+            thread.join()
+        assert spark.conf.get(PARALLELISM) == "3"
+        assert context.getLocalProperty("spark.jobGroup.id") == "of the notebook"
+    finally:
+        spark.conf.unset(PARALLELISM)
+        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]  # removes it
+
+
+def test_a_frame_of_outcomes_runs_nothing_again(spark: SparkSession, tmp_path: Path) -> None:
+    found = run_items(spark, partial(leaves_a_mark, tmp_path), range(3), name="try")
+    frame = outcome_frame(spark, found)
+    assert (frame.count(), len(frame.orderBy("seconds").collect()), len(frame.head(2))) == (3, 3, 2)
+    assert frame.agg({"item": "sum"}).first() == (3,)
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_row_counts_the_requests_of_its_item(spark: SparkSession, bucket: StoreSpec) -> None:
+    found = run_items(spark, partial(moves, bucket), range(2), name="try")
+    assert [(each.row["requests"], each.row["bytes"]) for each in found if each.row] == [(2, 20)] * 2
+
+
+def test_ctrl_c_cancels_what_still_runs(spark: SparkSession) -> None:
+    def interrupt(done: int, total: int) -> None:
+        del total
+        if done == 1:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_items(spark, waits, [0, 1], name="try", progress=interrupt)
     tracker, pause = spark.sparkContext.statusTracker(), threading.Event()
-    for _ in range(300):  # they end by themselves, once Spark has cancelled them
+    for _ in range(300):
         if not tracker.getActiveJobsIds():
             return
         pause.wait(0.1)
     pytest.fail(f"jobs go on: {tracker.getActiveJobsIds()}")
-
-
-@pytest.mark.parametrize("run", RUNNERS)
-def test_at_least_one_task_runs_at_once(spark: SparkSession, run: type) -> None:
-    with pytest.raises(ValueError, match="at least 1 task"):
-        next(run(spark, square, [1], at_once=0, label=label))

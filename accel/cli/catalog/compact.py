@@ -205,7 +205,7 @@ def _settings(
     "accel catalog compact --dry-run --store s3://bucket",
     "accel catalog compact --max-objects-per-node 500 --max-bytes 50GiB --store s3://bucket",
     "accel catalog compact --node 4 --rewrite-all --target-objects 1 --store s3://bucket",
-    "accel catalog compact --spark --master yarn --tasks 32 --store s3://bucket",
+    "accel catalog compact --spark --master yarn --store s3://bucket",
     name="compact",
 )
 @compaction_options
