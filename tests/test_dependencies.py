@@ -29,6 +29,7 @@ BASE = ""
 PLACES: Mapping[str, tuple[str, ...]] = {
     BASE: ("accel", "bloom", "loaders", "range_index"),
     "spark": ("spark_jobs",),
+    "connect": ("spark_jobs/session.py",),
     "jvm": ("spark_jobs/session.py",),
     "server": (
         "accel/server",
@@ -46,6 +47,9 @@ PLACES: Mapping[str, tuple[str, ...]] = {
 
 NOT_IMPORTED: Mapping[tuple[str, str], str] = {
     ("spark", "pandas"): "PySpark imports it where rows pass through Arrow",
+    ("connect", "grpcio-status"): "PySpark imports it for Spark Connect",
+    ("connect", "googleapis-common-protos"): "likewise",
+    ("connect", "zstandard"): "likewise; the base imports it, and asks for less",
     ("server", "httptools"): "uvicorn imports it, and parses HTTP in Python without it",
     ("metrics", "opentelemetry-api"): "taken from sys.modules, if the application has imported it (loaders/tracing.py)",
     ("demo", "flask"): "moto's server imports it; moto[s3] does not ask for it",

@@ -15,6 +15,7 @@ import pytest
 
 import accel.errors
 import accel.streams.open_segments
+import spark_jobs.session
 import spark_jobs.tasks  # noqa: F401 - has an error of its own, as the module above
 from accel.errors import AccelError, Sought
 from accel.lookup.search_requests import ImageStale

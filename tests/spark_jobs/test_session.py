@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,7 +16,16 @@ import pytest
 
 from accel.errors import MissingExtra
 from spark_jobs import session as session_module
-from spark_jobs.session import find_java_home, is_submitted, session, session_config, start_session, with_attempts
+from spark_jobs.session import (
+    SparkNotStarted,
+    find_java_home,
+    is_submitted,
+    session,
+    session_config,
+    start_failure,
+    start_session,
+    with_attempts,
+)
 from spark_jobs.tasks import StoreSpec
 from tests.accel.cli.worlds import run
 from tests.spark_jobs.worlds import job, make_catalog
@@ -147,6 +158,72 @@ main(["catalog", "gc", "--help"])
 def test_an_option_of_spark_without_spark_is_refused() -> None:
     result = run("catalog", "gc", "--prefix-digits", "2", "s3://bucket")
     assert (result.exit_code, "Expected '--spark' with '--prefix-digits'." in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("reason", "stderr", "expected"),
+    [
+        (
+            None,
+            ['Exception in thread "main" java.lang.IllegalArgumentException: basedir must be absolute: ?/.ivy'],
+            "has no name",
+        ),
+        ("Invalid UID (invalid null input: name)", [], "has no name"),
+        (
+            None,
+            ["WARNING: x", 'Exception in thread "main" org.apache.spark.SparkException: Master must be'],
+            "Master must be",
+        ),
+        (
+            "java.lang.IllegalStateException: no",
+            ["ERROR: All masters are unresponsive! Giving up."],
+            "does not answer as a",
+        ),
+        (None, ["Killed"], "Killed"),
+        (None, [], "its Java ended without a word"),
+        ("Could not parse Master URL: 'x'", ["\tat org.apache"], "Could not parse Master URL: 'x'"),
+    ],
+)
+def test_a_failure_to_start_is_one_sentence(reason: str | None, stderr: list[str], expected: str) -> None:
+    told = start_failure(reason, stderr)
+    assert expected in told
+    assert "\n" not in told
+    assert "java.lang" not in told
+
+
+@pytest.mark.usefixtures("bucket_on_s3")
+def test_spark_that_does_not_start_says_why_in_one_sentence_also_as_json(bucket: StoreSpec) -> None:
+    make_catalog(bucket.open())
+    command = ["catalog", "verify", bucket.url, "--spark", "--master", "lokal[1]", "--output", "json"]
+    program = [sys.executable, "-m", "accel.cli", *command]
+    done = subprocess.run(program, capture_output=True, text=True, check=False, timeout=200)  # noqa: S603 - our own
+    assert (done.returncode, done.stdout) == (1, "")
+    *notes, last = done.stderr.splitlines()
+    found = json.loads(last)
+    assert (found["type"], notes) == ("SparkNotStarted", ["starting Spark"])
+    assert "Master must either be yarn or start with spark, k8s, or local" in found["message"]
+
+
+@pytest.mark.parametrize("scheme", ["spark", "sc"])
+def test_a_master_that_refuses_connections_is_found_at_once(scheme: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with pytest.raises(SparkNotStarted, match=f"127.0.0.1:{port} .*nothing accepts a connection"):
+        start_session(f"{scheme}://127.0.0.1:{port}")
+
+
+def test_a_server_that_is_none_of_spark_connect_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_module, "CONNECT_SECONDS", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"sc://127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(SparkNotStarted, match="nothing answers as Spark Connect"):
+            start_session(url)
+
+
+def test_spark_connect_without_its_packages_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'accel-streams\[connect\]'"):
+        start_session("sc://127.0.0.1:1")
 
 
 FAKE_SPARK = """#!/bin/sh

@@ -43,6 +43,13 @@ from accel.cli.embedded_s3 import embedded_s3
 with embedded_s3() as url:
     print(url)
 """
+_CONNECT = """
+from spark_jobs.session import SparkNotStarted, start_session
+try:
+    start_session("sc://127.0.0.1:9")
+except SparkNotStarted as error:
+    print(error)
+"""
 _JAVA = """
 from pathlib import Path
 from spark_jobs.session import find_java_home, java_version
@@ -83,6 +90,7 @@ EXTRAS: dict[str, tuple[Question, ...]] = {
         Question(_JAVA, "[spark,jvm]'"),
     ),
     "spark,jvm": (Question(_JAVA, "Java True"),),
+    "connect": (Question(_CONNECT, "nothing accepts a connection", "[spark]'"),),
 }
 """What needs an extra."""
 
@@ -94,6 +102,7 @@ BROUGHT = {
     "demo": {"moto", "werkzeug"},
     "spark": {"pyspark", "py4j", "pyarrow"},
     "spark,jvm": {"pyspark", "py4j", "pyarrow"},
+    "connect": {"pyspark", "py4j", "pyarrow", "grpc"},
 }
 """What our modules import of each extra: without it, this is what they miss."""
 
