@@ -137,6 +137,12 @@ class StoreError(AccelError):
         self.detail = detail
 
 
+def names_key(error: Exception, key: str) -> bool:
+    """Whether an error is about a key. The key in an error of a store has the prefix of the store before it."""
+    named = getattr(error, "key", None)
+    return isinstance(named, str) and (named == key or named.endswith(f"/{key}"))
+
+
 class KeyMissing(StoreError):
     """There is no object at this key."""
 

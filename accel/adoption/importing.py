@@ -7,9 +7,10 @@
 The catalog must be empty, and no other process may write to it, or to the bucket, meanwhile.
 
 **Reading.** Each index is opened, by one or two ranged GETs, by ascending id, a bounded number at once. An object that
-cannot be opened because of its bytes (damaged, or made by a newer release) is reported, and the import goes on; so is a
-composite object, which has no data of its own. If a read fails because of the store, the import stops; a repetition
-reads the indexes again.
+cannot be opened because of its bytes (damaged, or made by a newer release), or that the store refuses to read, is
+reported, and the import goes on; so is a composite object, which has no data of its own. If a read fails for another
+reason, or all or many are refused, the fault is that of the store, and the import stops; a repetition reads the indexes
+again.
 
 **Writing**, in this order:
 
@@ -52,6 +53,7 @@ from accel.adoption.import_plan import (
     make_plan,
 )
 from accel.catalog.argument_checks import NODE_ID_MAX
+from accel.catalog.bad_objects import BAD_OBJECTS_MAX, Cause, cause_of
 from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.keys import (
     DIRECTORY_KEY,
@@ -155,13 +157,20 @@ def read_objects(
     # A separate loader without a cache: here every object is opened once.
     loader = ObjectIndexLoader(parts.store, parts.layout, parts.executor, cache_bytes_max=0)
     wanted = np.flatnonzero(~is_left_out)
+    refused = 0
     for start in range(0, len(wanted), BATCH_OBJECTS):
         batch = wanted[start : start + BATCH_OBJECTS]
         refs = map(ObjectRef, stored.ids[batch].tolist(), stored.sizes_bytes[batch].tolist())
         pairs = zip(nodes[batch].tolist(), refs, strict=True)
         read: list[OpenedObject | Unlistable] = []
         for ref, load in open_bounded(loader, pairs, parts.settings.parallel_requests):
-            read.append(_result(parts.layout, ref, load))
+            result = _result(parts.layout, ref, load)
+            error = load.exception()
+            if isinstance(error, AccelError) and cause_of(error) is Cause.DENIED:
+                refused += 1
+                if refused > BAD_OBJECTS_MAX or refused == len(wanted):
+                    raise error  # of the store, not of these objects
+            read.append(result)
             if progress is not None:
                 progress(start + len(read))
         gathered.add(read, nodes[batch], stored.modified_ms[batch])
@@ -180,6 +189,8 @@ def _result(layout: ObjectLayout, ref: ObjectRef, load: Future[OpenedObject]) ->
         found = "none: does another process delete objects?"
         raise MaintenanceRefused(f"expected object {ref.object_id} to stay at its key, found {found}") from error
     except AccelError as error:
+        if cause_of(error) is Cause.DENIED:
+            return Unlistable(ref.object_id, layout.object_key(ref.object_id), f"{Cause.DENIED.text}: {error}")
         error.add_note(f"while reading the index of object {ref.object_id}; the import can be repeated")
         raise
     return Unlistable(ref.object_id, layout.object_key(ref.object_id), reason)

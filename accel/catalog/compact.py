@@ -67,6 +67,7 @@ from accel.catalog.shard_writes import move_stream_objects, read_list
 from accel.catalog.stream_shards import shard_of, shards_of
 from accel.errors import AccelError, CatalogDamaged, CommitRefused, FormatError, KeyMissing
 from accel.image import StreamObject
+from loaders.errors import names_key
 from loaders.object_ref import ObjectRef
 from loaders.tables import raw_key
 from loaders.threads import map_bounded
@@ -424,7 +425,7 @@ def _written(parts: CatalogParts, node_id: int, object_ids: list[int]) -> dict[i
         try:
             stream_ids = load.result().ranges.stream_ids
         except KeyMissing as error:
-            if error.key != parts.layout.object_key(ref.object_id):  # the object links objects that are gone
+            if not names_key(error, parts.layout.object_key(ref.object_id)):  # the object links objects that are gone
                 streams[ref.object_id] = None
         except FormatError:
             streams[ref.object_id] = None

@@ -30,7 +30,7 @@ from accel.catalog.sketches_and_ends import sketch_rows
 from accel.catalog.verify import verify
 from accel.errors import MaintenanceRefused
 from bloom import StreamSketch
-from loaders.errors import StoreUnavailable
+from loaders.errors import AccessDenied, StoreUnavailable
 from loaders.format import MissingBytes, open_tail
 from loaders.format.index import LinkedObject
 from loaders.layout import TABLES_PREFIX
@@ -214,6 +214,23 @@ def test_damaged_objects_hinder_unless_they_are_skipped_and_are_kept(world: Worl
     world.wait(10**7)
     with world.open() as catalog:
         assert collect(catalog, plan_collection(catalog)).deleted == ()
+
+
+def test_an_object_that_the_store_refuses_to_read_hinders_unless_it_is_skipped_and_all_of_them_are_an_error(
+    world: World,
+) -> None:
+    def deny(call: StoreCall) -> None:
+        if call.operation == "get_range" and call.key in denied:
+            raise AccessDenied(call.operation, call.key, "injected")
+
+    denied = {LAYOUT.object_key(min(world.object_ids()))}
+    with world.open(Watched(world.store, deny)) as catalog:
+        report = planned(catalog, 4).report
+        assert [each.key for each in report.unlistable] == list(denied)
+        assert "refuses to read it" in report.unlistable[0].reason
+        denied = set(map(LAYOUT.object_key, world.object_ids()))
+        with pytest.raises(AccessDenied):
+            planned(catalog, 4)
 
 
 def test_composite_objects_are_not_listed(world: World) -> None:
