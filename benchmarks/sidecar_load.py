@@ -45,7 +45,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -57,8 +57,8 @@ import msgspec
 import numpy as np
 
 from accel import ObjectCatalog, StoreSettings, open_store
+from accel.compaction.attempts import commit_outcome, merge_group
 from accel.compaction.plan import Group
-from accel.compaction.running import commit_outcome, run_group
 from accel.compaction.settings import CompactionSettings
 from accel.image import version_number
 from accel.system import SYSTEM
@@ -176,10 +176,11 @@ class Replacing:
         sources = refs[first : first + self._plan.merged]
         none = np.empty(0, np.int64)
         group = Group(NODE_ID, first, sources, none, none, self._plan.streams, 1, 0, 0, 0)
-        outcome = run_group(self._catalog, group, CompactionSettings())
+        prepare = partial(self._catalog.prepare, NODE_ID)
+        outcome = merge_group(self._catalog.parts, group, CompactionSettings(), prepare)
         self._committed({})  # ids were prepared
-        if why_not := commit_outcome(self._catalog, outcome):
-            raise RuntimeError(f"expected to commit {group.name}, found {why_not}")
+        if (refusal := commit_outcome(self._catalog, outcome)) is not None:
+            raise RuntimeError(f"expected to commit {group.name}, found {refusal}")
         merged: dict[int, tuple[int, int]] = {}
         for source in sources:
             for stream_id, (start, end) in self._held.pop(source.object_id).items():

@@ -1,18 +1,21 @@
-"""Compaction on Spark: nodes are planned and groups merged in tasks; only the driver commits.
+"""Compaction on Spark: nodes are planned, and groups merged and committed, in tasks.
 
     plan = plan_on_spark(spark, store, settings)        a task a node; a dry run ends here
-    report = compact_on_spark(spark, store, plan)       a task a group, committed when its task ends
+    report = compact_on_spark(spark, store, plan)       a task a group
 
-Spark retries a task that failed for a temporary reason (the store was busy, a machine was lost), under new ids. A task
-that fails permanently affects only its own group; a source that cannot be read is set aside, as without Spark, and its
-neighbours are merged by further tasks. The collector deletes objects under ids that are not committed, after
-the deadline of these ids.
+Each task is an attempt at its group (`accel.compaction.attempts`), whatever Spark does with it: it may run twice at
+once, be killed before or after its commit, or be started again on another machine. Nothing depends on what reaches the
+driver, which looks up in the list what became of a group whose task did not return.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stdout
+from dataclasses import replace
 from functools import partial
+from io import StringIO
 from typing import TYPE_CHECKING
 
 from accel.catalog import CatalogSettings, ObjectCatalog
@@ -22,23 +25,37 @@ from accel.compaction import (
     CompactionSettings,
     FailedNode,
     Group,
-    GroupFailure,
-    GroupOutcome,
+    GroupItem,
+    GroupResult,
     NodePlan,
     NodeSurvey,
+    Status,
     assemble_plan,
     compact,
     plan_node,
     survey_catalog,
-    try_group,
+    work_on,
 )
-from spark_jobs.tasks import ItemOutcome, StoreSpec, row_frame, run_items
+from accel.compaction.attempts import is_open
+from accel.errors import AccelError
+from loaders.store.decorated import OperationCount
+from spark_jobs.tasks import ItemOutcome, StoreSpec, row_frame, run_items, this_attempt
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Progress = Callable[[int, int], object]
-"""Called with (number done, total number)."""
+"""Called with (number done, total number), in any thread."""
+
+NODE_SECONDS = 0.3
+OBJECTS_A_SECOND = 1_000
+"""How long the plan of a node takes, roughly: which is begun first, and which share a task."""
+
+POLL_SECONDS = 5.0
+"""While groups are merged, the lists are read this often, for the progress."""
+
+TASKS_AT_ONCE = 32
+"""The assumed number of tasks that run at once, where Spark's settings do not say it."""
 
 _IDS_BLOCK = 16
 """The number of ids that a task takes from the shared counter; small, since unused ids are lost."""
@@ -51,10 +68,10 @@ def plan_on_spark(
     *,
     progress: Progress | None = None,
 ) -> CompactionPlan:
-    """Plan a compaction, each node in its own task.
+    """Plan a compaction, each node in its own task, those with most objects first.
 
     Args:
-        spark: the session.
+        spark: the session, classic or of Spark Connect.
         store: the store of the catalog.
         settings: limits and targets of the compaction.
         progress: called with the number of planned nodes.
@@ -66,16 +83,14 @@ def plan_on_spark(
     with ObjectCatalog.open(store.open()) as catalog:
         found = survey_catalog(catalog, settings)
         now_ms = catalog.parts.now_ms()
-    nodes: list[NodePlan] = []
-    failed: list[FailedNode] = []
     work = partial(_plan_node, store, settings)
-    for outcome in run_items(spark, work, found.nodes, name="plan nodes", progress=progress):
-        if outcome.error is not None:
-            failed.append(FailedNode.of(outcome.item.node_id, len(outcome.item.live), outcome.error))
-        else:
-            nodes.append(outcome.required())
+    outcomes = run_items(
+        spark, work, found.nodes, name="plan nodes", weights=list(map(_seconds, found.nodes)), progress=progress
+    )
+    nodes = tuple(outcome.result for outcome in outcomes if outcome.result is not None)
+    failed = (_failed_node(outcome.item, outcome.error) for outcome in outcomes if outcome.error is not None)
     ordered = tuple(sorted(failed, key=lambda node: node.node_id))
-    return assemble_plan(now_ms, settings, tuple(nodes), found.left_alone, ordered)
+    return assemble_plan(now_ms, settings, nodes, found.left_alone, ordered)
 
 
 def compact_on_spark(
@@ -87,23 +102,30 @@ def compact_on_spark(
 ) -> CompactionReport:
     """Run a plan; it is safe to repeat.
 
+    If this process is killed, tasks that are under way end with it (a classic driver), or go on and commit (a client of
+    Spark Connect); either way the next run does the rest.
+
     Args:
-        spark: the session.
+        spark: the session, classic or of Spark Connect.
         store: the store of the catalog.
         plan: of `plan_on_spark`.
-        progress: called with the number of bytes in the groups that are done.
+        progress: called with the bytes of the groups that are done. If it raises `StopRequested`, the query is
+            cancelled, and the report has the groups that were done.
+
+    Requests: those of `accel.compaction.compact`; for each task one more, for the catalog's format record; and while
+    groups are merged those of a refresh each `POLL_SECONDS` for the progress.
 
     Raises:
         CatalogMissing, StoreError: the catalog cannot be read now. Groups that fail later are in the report.
     """
-    merge = partial(_merge_group, store, plan.settings)
-
-    def run(groups: Sequence[Group]) -> Iterator[GroupOutcome | GroupFailure]:
-        for outcome in run_items(spark, merge, groups, name="merge groups"):
-            yield from _attempts(outcome)
-
+    work = partial(_work_on, store, plan.settings)
     with ObjectCatalog.open(store.open()) as catalog:
-        return compact(catalog, plan, run=run, progress=progress)
+
+        def run(items: Sequence[GroupItem]) -> Iterator[GroupResult]:
+            watch = None if progress is None else _Watch(catalog, plan, progress).look
+            return map(_result, run_items(spark, work, items, name="merge groups", progress=watch))
+
+        return compact(catalog, plan, run=run, at_once=tasks_at_once(spark), progress=progress)
 
 
 def report_frame(spark: SparkSession, report: CompactionReport) -> DataFrame:
@@ -111,14 +133,45 @@ def report_frame(spark: SparkSession, report: CompactionReport) -> DataFrame:
     return row_frame(spark, report.row())
 
 
-def _attempts(outcome: ItemOutcome[Group, GroupOutcome | GroupFailure]) -> Iterator[GroupOutcome | GroupFailure]:
-    reason = "the attempt failed, and was repeated" if outcome.error is None else str(outcome.error)
-    for _ in range(outcome.failures):
-        yield GroupFailure(outcome.item, reason)
-    if outcome.result is not None:
-        yield outcome.result
-    elif not outcome.failures:
-        yield GroupFailure(outcome.item, reason)
+def tasks_at_once(spark: SparkSession) -> int:
+    """How many tasks Spark may run at the same time, as far as it says: from it follow the time slots of commits.
+
+    With dynamic allocation, that is `spark.dynamicAllocation.maxExecutors` times `spark.executor.cores`; where no
+    maximum is set, at least `TASKS_AT_ONCE`.
+    """
+    with redirect_stdout(StringIO()) as explained:
+        spark.range(1 << 40).explain()  # runs nothing, and works on Spark Connect, too
+    found = re.search(r"splits=(\d+)", explained.getvalue())
+    cores = TASKS_AT_ONCE if found is None else int(found[1])
+    if spark.conf.get("spark.dynamicAllocation.enabled", "false") != "true":
+        return cores
+    most = spark.conf.get("spark.dynamicAllocation.maxExecutors", None)
+    executor_cores = int(spark.conf.get("spark.executor.cores", "1") or 1)
+    return max(cores, TASKS_AT_ONCE if most is None else int(most) * executor_cores)
+
+
+class _Watch:
+    """Reports the bytes of groups whose sources have left the lists. Threads: one at a time."""
+
+    def __init__(self, catalog: ObjectCatalog, plan: CompactionPlan, progress: Progress) -> None:
+        self._catalog = catalog
+        self._plan = plan
+        self._progress = progress
+        self._timer = catalog.parts.system.timer
+        self._looked_seconds = self._timer()
+        self._done_bytes = 0
+
+    def look(self, *_: int) -> None:
+        """Called when tasks have ended."""
+        if self._timer() - self._looked_seconds >= POLL_SECONDS:
+            self._looked_seconds = self._timer()
+            try:
+                lists = self._catalog.refresh_state().node_lists()
+            except AccelError:
+                return  # the next look shows it
+            left = sum(each.source_bytes for each in self._plan.groups if is_open(lists.get(each.node_id), each))
+            self._done_bytes = self._plan.source_bytes - left
+        self._progress(self._done_bytes, self._plan.source_bytes)
 
 
 def _plan_node(store: StoreSpec, settings: CompactionSettings, survey: NodeSurvey) -> NodePlan:
@@ -126,6 +179,30 @@ def _plan_node(store: StoreSpec, settings: CompactionSettings, survey: NodeSurve
         return plan_node(catalog.parts, survey, settings)
 
 
-def _merge_group(store: StoreSpec, settings: CompactionSettings, group: Group) -> GroupOutcome | GroupFailure:
-    with ObjectCatalog.open(store.open(), settings=CatalogSettings(ids_block=_IDS_BLOCK)) as catalog:
-        return try_group(catalog, group, settings, is_repeated=True)
+def _failed_node(survey: NodeSurvey, error: AccelError) -> FailedNode:
+    return FailedNode.of(survey.node_id, len(survey.live), error)
+
+
+def _seconds(survey: NodeSurvey) -> float:
+    return NODE_SECONDS + len(survey.live) / OBJECTS_A_SECOND
+
+
+def _work_on(store: StoreSpec, settings: CompactionSettings, item: GroupItem) -> GroupResult:
+    counted = store.open()
+    with ObjectCatalog.open(counted, settings=CatalogSettings(ids_block=_IDS_BLOCK)) as catalog:
+        result = work_on(catalog, item, settings, attempt=this_attempt().number)
+    counts = counted.snapshot()
+    conflicts = counts.by_operation.get("put", OperationCount()).failures
+    return replace(result, group=_bare(item.group), requests=counts.total.requests, conflicts=conflicts)
+
+
+def _bare(group: Group) -> Group:
+    """A group without what the driver has: it need not be sent back."""
+    return replace(group, sources=(), trimmed_ids=group.trimmed_ids[:0], trimmed_starts=group.trimmed_starts[:0])
+
+
+def _result(outcome: ItemOutcome[GroupItem, GroupResult]) -> GroupResult:
+    group = outcome.item.group
+    if outcome.result is None:
+        return GroupResult(group, Status.UNKNOWN, str(outcome.error))
+    return replace(outcome.result, group=group)

@@ -47,9 +47,9 @@ from accel.catalog.compact import refuse_lossy_compaction
 from accel.catalog.dead_objects import FirstKept
 from accel.catalog.from_image import ImageAccess, ImageCatalog, live_rows_of
 from accel.catalog.records import STREAM, Rows, stream_object_rows
+from accel.compaction.attempts import GroupOutcome, bad_source, merge_group
 from accel.compaction.plan import CompactionPlan, FailedNode, Group, NodeLeftAlone, NodePlan, assemble_plan
 from accel.compaction.planning import HOUR_MS, NodeSurvey, plan_node
-from accel.compaction.running import GroupFailure, GroupOutcome, merge_group
 from accel.compaction.settings import CompactionSettings
 from accel.errors import AccelError, ImageRefused, MaintenanceRefused, ObjectExists
 from accel.image import MetadataImage, NodeImage, StreamObject, make_node, make_stream, version_number
@@ -341,8 +341,8 @@ class _Run:
             logger.warning("%s: not compacted", group.name, exc_info=True)
             # One of these ids is in use by another object: then none of them is reported for deletion.
             unlisted = () if isinstance(error, ObjectExists) else tuple(taken)
-            failure = GroupFailure.of(self._access, group, error, 0)
-            return SwapResult(group, SwapStatus.FAILED, None, failure.reason, unlisted, failure.bad)
+            bad = bad_source(self._access, group, error)
+            return SwapResult(group, SwapStatus.FAILED, None, _reason(error), unlisted, bad)
         return self._hand_over(outcome)
 
     def retire(self, group: Group) -> SwapResult:

@@ -1,100 +1,60 @@
-"""Carries out a plan: groups are merged, one after another or on many machines, and committed when they are ready.
+"""Carries out a plan: groups are merged and committed, one after another or on many machines.
 
     plan = plan_compaction(catalog, CompactionSettings())
     print(plan.to_dict())                        a dry run ends here
     report = compact(catalog, plan)
 
-To distribute the work, pass a `run` that merges groups elsewhere (each by `run_group`, with a catalog opened there) and
-returns the outcomes when they are ready. Commits are made only here, and for one attempt a group, whatever retries and
-duplicates the engine has started. Progress is never lost: committed groups are done. After a crash, a new plan contains
-the rest, and the same plan skips the groups that are done.
+Each group is merged and committed by an attempt (`attempts`). To distribute the work, pass a `run` that calls `work_on`
+for each item elsewhere, with a catalog opened there, and returns the results. What is done does not depend on these
+results. A group without a result (its process was killed, or the engine gave up) is looked up in the list. After a
+crash of the caller, a new plan contains the rest, and the same plan skips the groups that are done.
 
-*Merging a group*: ids for its outputs are prepared, the sources read, the outputs written. Every attempt writes under
-its own ids, so attempts and runs never conflict. One attempt is committed; the ids of the others expire, and the
-collector deletes what was written under them.
-
-*Committing a group* is one swap in its node's list, or no change. A commit that fails on the way may have happened. It
-is repeated unchanged: if it was done before, it changes nothing. A commit that is refused cannot succeed any more,
-because a source is gone (another compaction merged it) or the ids of the outputs have expired. Then the outputs are
-discarded, and only that group is lost.
+**Writes of a list** delay the uploads of its node: an upload that is overtaken has to be sent again. So where many
+groups of a list are merged at once, the ids of all first attempts are prepared by one write (`IDS_AHEAD_MAX`), and
+groups that run at the same time commit in different time slots: at most one commit a list in `SLOT_SECONDS`, whatever
+the number of machines. If the clocks of machines differ, slots overlap; nothing else depends on them.
 
 *A source that cannot be read* is set aside (`accel.catalog.bad_objects`), and its neighbours on either side are merged
-as groups of their own, in the same run: by another round of `run`, at most `ROUNDS_MAX` in all. Where the store does
-not answer for a source, the whole group is tried once more before.
+as groups of their own, in the same run: by another round of `run`, at most `ROUNDS_MAX` in all. A group that failed for
+a reason that may pass is tried once more, in the next round.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Any
 
-from accel.catalog.bad_objects import BadObject, Cause, cause_of, remember
+from accel.catalog.bad_objects import BadObject, Cause, remember
 from accel.catalog.catalog import ObjectCatalog
-from accel.catalog.compact import CompactionRanges
 from accel.catalog.dead_objects import DeadObjects, retire_dead
-from accel.catalog.from_image import ImageAccess
-from accel.catalog.parts import ObjectAccess
+from accel.catalog.node_list import PREPARED_MAX
 from accel.catalog.records import NodeList
+from accel.compaction.attempts import SLOTS_MAX, GroupItem, GroupResult, Status, TimeSlot, is_done, is_open, work_on
 from accel.compaction.plan import CompactionPlan, Group
 from accel.compaction.settings import CompactionSettings
-from accel.errors import AccelError, AmbiguousWrite, NamespaceShared, ObjectExists
-from accel.image import StreamObject
+from accel.errors import AccelError
 from accel.system import StopRequested
-from loaders.format import BlockIndex
-from loaders.merge.merger import MergeResult, WrittenObject, merge_objects
-from loaders.merge.plan import MergePlan, plan_merge
-from loaders.merge.transfer import open_sources
 from loaders.object_ref import ObjectRef
-from loaders.store import CountingStore
-from range_index import ObjectRanges
+
+logger = logging.getLogger(__name__)
+
+IDS_AHEAD_MAX = PREPARED_MAX // 2
+"""The maximum number of ids of a list that are prepared ahead, with those that are prepared already. The other half is
+for uploads and further attempts, which would be refused."""
 
 
-class Status(StrEnum):
-    """The result of a group."""
-
-    COMMITTED = "committed"
-    DONE_BEFORE = "done before"
-    LOST = "lost"
-    SET_ASIDE = "set aside"
-    FAILED = "failed"
+RunItems = Callable[[Sequence[GroupItem]], Iterable[GroupResult]]
+"""Calls `work_on` for each item, and returns the results in any order; UNKNOWN, or none, where no attempt returned."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class GroupResult:
-    """The result of one group, with details.
-
-    Args:
-        group: the group.
-        status: committed; done before this run; lost to another compaction; one of its sources was set aside, and
-            groups of the others follow; or failed.
-        reason: why it was not committed; else empty.
-        outcome: the merged group; None if it was not merged.
-    """
-
-    group: Group
-    status: Status
-    reason: str = ""
-    outcome: GroupOutcome | None = None
-
-    @property
-    def is_failure(self) -> bool:
-        """Whether the group is still to be compacted: neither this run nor another one did it."""
-        return self.status is Status.FAILED
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data, for people and logs."""
-        added = [] if self.outcome is None else self.outcome.object_ids
-        return {
-            "node_id": self.group.node_id,
-            "sources": [ref.object_id for ref in self.group.sources],
-            "status": str(self.status),
-            "reason": self.reason,
-            "added": added if self.status is Status.COMMITTED else [],
-        }
+def run_in_process(
+    catalog: ObjectCatalog, items: Sequence[GroupItem], settings: CompactionSettings
+) -> Iterator[GroupResult]:
+    """Work on one item after another; yields each result."""
+    return (work_on(catalog, item, settings) for item in items)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,12 +67,16 @@ class CompactionReport:
         added_stream_objects: their outputs with one stream.
         rewritten_bytes: of the sources.
         added_bytes: of the outputs.
-        requests: of merging, including failed attempts as far as they reported them; without those of the catalog.
+        requests: of all attempts that returned, not of those that were killed; without those of the catalog, unless the
+            engine has counted them.
         failed_groups: groups that were not compacted.
         failed_nodes: nodes that could not be planned.
         set_aside_objects: objects that this run could not read.
         lost_groups: groups that another compaction merged in the meantime, whole or in part.
-        failed_tasks: attempts that failed, whether or not another one succeeded.
+        done_elsewhere_groups: groups that an attempt did which has not reported it; their objects are not counted.
+        failed_tasks: attempts that failed and returned, whether or not another one succeeded.
+        conflicts: writes of the catalog that were overtaken or failed, if the engine has counted them.
+        discarded_objects: outputs that were written, and not committed; without those of attempts that were killed.
         retired_objects: of which nothing is needed any more, retired without a merge.
         retired_bytes: of these.
         failed_retirements: nodes whose objects of this kind were not retired.
@@ -132,7 +96,10 @@ class CompactionReport:
     failed_nodes: int
     set_aside_objects: int
     lost_groups: int
+    done_elsewhere_groups: int
     failed_tasks: int
+    conflicts: int
+    discarded_objects: int
     retired_objects: int
     retired_bytes: int
     failed_retirements: int
@@ -160,7 +127,8 @@ def compact(
     catalog: ObjectCatalog,
     plan: CompactionPlan,
     *,
-    run: RunGroups | None = None,
+    run: RunItems | None = None,
+    at_once: int = 1,
     progress: Callable[[int, int], object] | None = None,
 ) -> CompactionReport:
     """Carry a plan out; repeating it is safe.
@@ -168,13 +136,15 @@ def compact(
     Args:
         catalog: the catalog of the plan.
         plan: of `plan_compaction`.
-        run: merges groups; by default in this process, one after another. Called again for the neighbours of sources
-            that could not be read.
+        run: calls `work_on` for each item elsewhere; None = in this process, one after another. Called again for groups
+            that are tried again, and for the neighbours of sources that could not be read.
+        at_once: the number of items that `run` works on at the same time.
         progress: called after each group with (bytes of the groups so far, bytes of all groups). If it raises
-            `StopRequested`, no further group is merged, and the report has those so far.
+            `StopRequested`, no further group is begun here, and the report has those so far.
 
-    Requests: a refresh; for each node with objects to retire those of `retire_dead`; for each group those of
-    `run_group` and `commit_outcome`; those of `remember` for each node with objects that could not be read.
+    Requests: a refresh; for each node with objects to retire those of `retire_dead`; for each group those of `work_on`;
+    those of `remember` for each node with objects that could not be read. With `run` also those of
+    `ObjectCatalog.prepare` for each node, and a refresh if a group has no result.
 
     Raises:
         StoreError: the catalog could not be read at the start. The report contains groups that fail later.
@@ -184,15 +154,22 @@ def compact(
     work = _Work(catalog, plan, progress)
     work.retire()
     todo = work.still_to_do()
+    run_all = run or (lambda items: run_in_process(catalog, items, plan.settings))
     try:
-        for _ in range(ROUNDS_MAX):
-            for outcome in run(todo) if run is not None else run_in_process(catalog, todo, plan.settings):
-                work.take(outcome)
+        for number in range(ROUNDS_MAX):
+            is_ahead = run is not None and number == 0
+            items = work.with_ids_and_slots(todo, at_once) if is_ahead else [GroupItem(group) for group in todo]
+            for result in run_all(items):
+                work.take(result)
+                if work.is_stopped and run is None:  # elsewhere all of them have ended
+                    break
+            work.settle_unknown(todo)
             todo = work.take_next()
             if not todo:
                 break
     except StopRequested:
-        work.why_not = "the run was stopped before it"
+        work.stop()
+        work.settle_unknown(todo)
     work.remember()
     return work.report(system.timer() - started)
 
@@ -213,15 +190,21 @@ class _Work:
         self._source_bytes = plan.source_bytes
         self._progress = progress
         self._results: dict[str, GroupResult] = {}
-        self.why_not = "no attempt returned a result"
+        self.is_stopped = False
+        self._why_not = "no attempt returned a result"
         self._next: list[Group] = []
         self._tried_again: set[str] = set()
         self._bad = {bad.object_id: bad for node in plan.nodes for bad in node.bad}
         self._sound: dict[int, list[int]] = {}
         self._retired: list[ObjectRef] = []
         self._failed_retirements = 0
-        self._failed_tasks = 0
-        self._requests = 0
+        self._counts: Counter[str] = Counter()
+        self._lists: dict[int, NodeList] = {}
+
+    def stop(self) -> None:
+        """Begin no further group, and report no progress any more."""
+        self.is_stopped, self._progress = True, None
+        self._why_not = "the run was stopped before it"
 
     def retire(self) -> None:
         """Retire the objects of which nothing is needed any more, by one commit a node."""
@@ -236,7 +219,7 @@ class _Work:
 
     def still_to_do(self) -> list[Group]:
         """The groups whose sources are all listed; the others are done or lost."""
-        lists = self._catalog.refresh_state().node_lists()
+        lists = self._lists = self._catalog.refresh_state().node_lists()
         for node in self._plan.nodes:
             if node.node_id in lists:
                 rows = lists[node.node_id].set_aside
@@ -254,45 +237,84 @@ class _Work:
                 self._settle(GroupResult(group, Status.LOST, "sources have left the list since it was planned"))
         return todo
 
-    def take(self, attempt: GroupOutcome | GroupFailure) -> None:
-        """Commit a merged group, unless another attempt at the same group was committed before."""
-        known = self._results.get(attempt.group.name)
-        if isinstance(attempt, GroupFailure):
-            self._failed_tasks += 1
-            self._requests += attempt.requests
-            if known is None or (known.is_failure and attempt.bad is not None):
-                self._fail(attempt)
-            return
-        self._requests += attempt.requests
-        if known is not None and known.status in (Status.COMMITTED, Status.SET_ASIDE):
-            give_up(self._catalog, attempt.group.node_id, attempt.object_ids)
-            return
-        why_not = commit_outcome(self._catalog, attempt)
-        if not why_not:
-            self._settle(GroupResult(attempt.group, Status.COMMITTED, outcome=replace(attempt, ranges=None)))
-        else:
-            status = Status.LOST if self._is_taken(attempt.group) else Status.FAILED
-            self._settle(GroupResult(attempt.group, status, why_not))
+    def with_ids_and_slots(self, groups: Sequence[Group], at_once: int) -> list[GroupItem]:
+        """The items of groups that are merged at the same time; those with the most bytes first.
 
-    def _fail(self, attempt: GroupFailure) -> None:
-        group, bad = attempt.group, attempt.bad
-        if bad is not None and bad.cause is Cause.UNAVAILABLE and group.name not in self._tried_again:
+        Groups of a list that are at most ``at_once`` apart get different time slots, up to `SLOTS_MAX`.
+        """
+        ordered = sorted(groups, key=lambda group: group.source_bytes, reverse=True)
+        slots = _slots_needed([group.node_id for group in ordered], at_once)
+        ids = self._ids_ahead(ordered)
+        seen: Counter[int] = Counter()
+        items = []
+        for group in ordered:
+            in_all = min(slots[group.node_id], SLOTS_MAX)
+            slot = TimeSlot(seen[group.node_id] % in_all, in_all)
+            items.append(GroupItem(group, ids.get(group.name, ()), slot))
+            seen[group.node_id] += 1
+        return items
+
+    def _ids_ahead(self, groups: Sequence[Group]) -> dict[str, tuple[int, ...]]:
+        """Ids for the outputs of groups, by the names of the groups; groups above the limit of their list get none."""
+        counts: defaultdict[int, dict[str, int]] = defaultdict(dict)
+        for group in groups:
+            own = counts[group.node_id]
+            outputs = group.set_objects + group.stream_objects
+            if len(self._lists[group.node_id].prepared) + sum(own.values()) + outputs <= IDS_AHEAD_MAX:
+                own[group.name] = outputs
+        found: dict[str, tuple[int, ...]] = {}
+        for node_id, wanted in counts.items():
+            try:
+                ids = iter(self._catalog.prepare(node_id, in_all) if (in_all := sum(wanted.values())) else ())
+            except AccelError:
+                logger.warning("node %d: no ids were prepared ahead", node_id, exc_info=True)
+                continue
+            found |= {name: tuple(next(ids) for _ in range(outputs)) for name, outputs in wanted.items()}
+        return found
+
+    def take(self, result: GroupResult) -> None:
+        """Note the result of an attempt."""
+        group, bad = result.group, result.bad
+        known = self._results.get(group.name)
+        self._counts.update(
+            requests=result.requests,
+            conflicts=result.conflicts,
+            discarded=result.discarded_objects,
+            failed=int(result.status in (Status.FAILED, Status.SET_ASIDE)),
+        )
+        if known is not None and not known.is_failure:
+            return
+        if result.status is Status.FAILED and result.is_retryable and group.name not in self._tried_again:
             self._tried_again.add(group.name)
             self._next.append(group)
-        elif bad is None or (bad.cause is Cause.MISSING and self._is_taken(group)):
-            status = Status.FAILED if bad is None else Status.LOST
-            self._settle(GroupResult(group, status, attempt.reason))
-        else:
+        elif bad is not None and result.status in (Status.FAILED, Status.SET_ASIDE):
             self._bad[bad.object_id] = bad
             beside = group.beside(bad.object_id)
             self._next += beside
             self._groups += beside
-            self._settle(GroupResult(group, Status.SET_ASIDE, attempt.reason))
+            result = replace(result, status=Status.SET_ASIDE)
+        self._settle(result)
+
+    def settle_unknown(self, groups: Sequence[Group]) -> None:
+        """Look the groups of a round that have no result up in the lists."""
+        known = (self._results.get(group.name) or GroupResult(group, Status.UNKNOWN, self._why_not) for group in groups)
+        unknown = [result for result in known if result.status is Status.UNKNOWN]
+        if not unknown:
+            return
+        try:
+            lists = self._catalog.refresh_state().node_lists()
+        except AccelError as error:
+            reasons = f", and the lists could not be read: {error}"
+            settled = [replace(each, status=Status.FAILED, reason=each.reason + reasons) for each in unknown]
+        else:
+            settled = [_settled(lists.get(each.group.node_id), each) for each in unknown]
+        for each in settled:
+            self.take(each)
 
     def take_next(self) -> list[Group]:
-        """The groups of the next round."""
+        """The groups of the next round; none after a stop."""
         following, self._next = self._next, []
-        return following
+        return [] if self.is_stopped else following
 
     def remember(self) -> None:
         """Write the objects that could not be read to the lists of their nodes."""
@@ -300,33 +322,27 @@ class _Work:
             bad = [each for each in self._bad.values() if each.node_id == node_id]
             remember(self._catalog.parts, node_id, bad, self._sound.get(node_id, ()))
 
-    def _is_taken(self, group: Group) -> bool:
-        """Whether another compaction removed sources of the group from the list, so that no work is left here."""
-        try:
-            lists = self._catalog.refresh_state().node_lists()
-        except AccelError:
-            return False  # not known: reported as a failure, not as the work of another run
-        return not is_open(lists.get(group.node_id), group)
-
     def report(self, seconds: float) -> CompactionReport:
         """What was done."""
         groups = tuple(
-            self._results.get(group.name) or GroupResult(group, Status.FAILED, self.why_not) for group in self._groups
+            self._results.get(group.name) or GroupResult(group, Status.FAILED, self._why_not) for group in self._groups
         )
         committed = [group for group in groups if group.status is Status.COMMITTED]
-        outcomes = [result.outcome for result in committed if result.outcome is not None]
         return CompactionReport(
             rewritten_objects=sum(len(result.group.sources) for result in committed),
-            added_objects=sum(outcome.added is not None for outcome in outcomes),
-            added_stream_objects=sum(len(outcome.stream_objects) for outcome in outcomes),
+            added_objects=sum(result.added_objects for result in committed),
+            added_stream_objects=sum(len(result.added_ids) - result.added_objects for result in committed),
             rewritten_bytes=sum(result.group.source_bytes for result in committed),
-            added_bytes=sum(outcome.output_bytes for outcome in outcomes),
-            requests=self._requests,
+            added_bytes=sum(result.added_bytes for result in committed),
+            requests=self._counts["requests"],
             failed_groups=sum(group.is_failure for group in groups),
             failed_nodes=len(self._plan.failed),
             set_aside_objects=len(self._bad),
             lost_groups=sum(group.status is Status.LOST for group in groups),
-            failed_tasks=self._failed_tasks,
+            done_elsewhere_groups=sum(group.status is Status.DONE_ELSEWHERE for group in groups),
+            failed_tasks=self._counts["failed"],
+            conflicts=self._counts["conflicts"],
+            discarded_objects=self._counts["discarded"],
             retired_objects=len(self._retired),
             retired_bytes=sum(ref.size_bytes for ref in self._retired),
             failed_retirements=self._failed_retirements,
@@ -342,276 +358,29 @@ class _Work:
             done = sum(
                 each.group.source_bytes for each in self._results.values() if each.status is not Status.SET_ASIDE
             )
-            self._progress(done, self._source_bytes)
+            try:
+                self._progress(done, self._source_bytes)
+            except StopRequested:
+                self.stop()
 
 
-logger = logging.getLogger(__name__)
+def _slots_needed(node_ids: Sequence[int], at_once: int) -> Counter[int]:
+    """By node, the most of its groups among any ``at_once`` that follow one another. O(n)."""
+    running: deque[int] = deque()
+    now: Counter[int] = Counter()
+    most: Counter[int] = Counter()
+    for node_id in node_ids:
+        if len(running) == at_once:
+            now[running.popleft()] -= 1
+        running.append(node_id)
+        now[node_id] += 1
+        most[node_id] = max(most[node_id], now[node_id])
+    return most
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class GroupOutcome:
-    """A merged group, ready to be committed. Picklable.
-
-    Args:
-        group: the group.
-        added: the object of many streams; None if all streams have their own objects, or no records are left.
-        stream_objects: (stream id, object of that stream alone) pairs.
-        ranges: of sources and outputs, as read from their indexes; None after the commit, to save memory.
-        requests: of reading the sources and writing and checking the outputs.
-        bytes_read: of the sources, and of the outputs' indexes.
-        bytes_written: of the outputs, including those that the store copied itself.
-        seconds: duration of the merge.
-    """
-
-    group: Group
-    added: ObjectRef | None
-    stream_objects: tuple[tuple[int, StreamObject], ...]
-    ranges: CompactionRanges | None
-    requests: int
-    bytes_read: int
-    bytes_written: int
-    seconds: float
-
-    @property
-    def object_ids(self) -> list[int]:
-        """Ids of all outputs."""
-        own = [] if self.added is None else [self.added.object_id]
-        return own + [stream_object.ref.object_id for _, stream_object in self.stream_objects]
-
-    @property
-    def output_bytes(self) -> int:
-        """Of all outputs."""
-        own = 0 if self.added is None else self.added.size_bytes
-        return own + sum(stream_object.ref.size_bytes for _, stream_object in self.stream_objects)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class GroupFailure:
-    """A failed attempt at a group. Picklable.
-
-    Args:
-        group: the group.
-        reason: why it failed.
-        requests: that the attempt made.
-        bad: the source that could not be read; None if the reason is another one.
-    """
-
-    group: Group
-    reason: str
-    requests: int = 0
-    bad: BadObject | None = None
-
-    @classmethod
-    def of(cls, access: ObjectAccess, group: Group, error: Exception, requests: int) -> GroupFailure:
-        """From the error of a merge."""
-        key, cause = getattr(error, "key", None), cause_of(error, is_merged=True)
-        sources = (
-            [] if cause is None else [ref for ref in group.sources if access.layout.object_key(ref.object_id) == key]
-        )
-        bad = BadObject.of(group.node_id, sources[0], cause, error) if sources and cause is not None else None
-        return cls(group, f"{type(error).__name__}: {error}", requests, bad)
-
-
-RunGroups = Callable[[Sequence[Group]], Iterable[GroupOutcome | GroupFailure]]
-"""Merges groups, and yields the outcome of each attempt when it is ready, in any order."""
-
-
-def run_group(
-    catalog: ObjectCatalog, group: Group, settings: CompactionSettings, access: ObjectAccess | None = None
-) -> GroupOutcome:
-    """Merge a group; in the list of its node, only the ids of the outputs are prepared.
-
-    Args:
-        catalog: the catalog of the plan.
-        group: of the plan.
-        settings: the plan's.
-        access: to the objects, if it is not that of the catalog.
-
-    Requests: two or three for the ids, and those of `merge_objects`.
-
-    Raises:
-        StoreError: a source could not be read, or an output not written. Written outputs are discarded.
-        CorruptObject: a source does not have the format, or contradicts its metadata.
-        CommitRefused: too many ids are prepared in the node's list already.
-    """
-    ids: list[int] = []
-
-    def prepare(count: int) -> Sequence[int]:
-        ids.extend(catalog.prepare(group.node_id, count))
-        return ids
-
-    with _given_up_on_failure(catalog, group.node_id, ids):
-        return merge_group(access or catalog.parts, group, settings, prepare)
-
-
-def merge_group(
-    access: ObjectAccess, group: Group, settings: CompactionSettings, prepare: Callable[[int], Sequence[int]]
-) -> GroupOutcome:
-    """Read a group's sources and write its outputs, which are not listed yet.
-
-    Args:
-        access: to the objects.
-        group: of a plan.
-        settings: the plan's.
-        prepare: returns the requested number of unused object ids; not called if there are no outputs.
-
-    Raises:
-        StoreError: a source could not be read, or an output not written.
-        CorruptObject: a source does not have the format, or contradicts its metadata.
-        Errors of `prepare`.
-    """
-    sources = open_sources(access.store, access.layout, group.sources, settings.merging, executor=access.executor)
-    indexes = [source.index for source in sources]
-    plan = plan_merge(indexes, group.trimmed_ids, group.trimmed_starts, settings.merge_limits)
-    result = merge_objects(
-        access.store,
-        access.layout,
-        sources,
-        plan,
-        list(prepare(len(plan.outputs))) if plan.outputs else [],
-        settings.merging,
-        executor=access.executor,
-        nonce=access.system.nonce,
-        limits=settings.merge_limits,
-        timer=access.system.timer,
-    )
-    opened = replace(group, sources=tuple(source.ref for source in sources))  # with checksums, for their rows
-    return _outcome(opened, result, _held(indexes, plan))
-
-
-def try_group(
-    catalog: ObjectCatalog, group: Group, settings: CompactionSettings, *, is_repeated: bool = False
-) -> GroupOutcome | GroupFailure:
-    """As `run_group`, but returns a failure as a value, so that it does not affect other groups.
-
-    Args:
-        catalog, group, settings: as for `run_group`.
-        is_repeated: whether the caller repeats the call after a temporary failure that is not that of a source; then
-            such a failure is raised.
-    """
-    parts = catalog.parts
-    counted = CountingStore(parts.store)
-    access = ImageAccess(counted, parts.layout, parts.executor, parts.settings, parts.system)
-    try:
-        return run_group(catalog, group, settings, access)
-    except Exception as error:
-        failure = GroupFailure.of(access, group, error, counted.snapshot().total.requests)
-        if is_repeated and failure.bad is None and isinstance(error, AccelError) and error.retryable:
-            raise
-        logger.warning("%s: not compacted", group.name, exc_info=True)
-        return failure
-
-
-def run_in_process(
-    catalog: ObjectCatalog, groups: Sequence[Group], settings: CompactionSettings
-) -> Iterator[GroupOutcome | GroupFailure]:
-    """Merge one group after another; yields each when it is merged."""
-    return (try_group(catalog, group, settings) for group in groups)
-
-
-def give_up(catalog: ObjectCatalog, node_id: int, object_ids: Iterable[int]) -> None:
-    """Discard outputs that will not be committed; where that fails, their deadline passes."""
-    ids = list(object_ids)
-    if not ids:
-        return
-    try:
-        catalog.discard(node_id, ids)
-    except AccelError:
-        logger.warning("node %d: %d outputs are kept until their deadline", node_id, len(ids), exc_info=True)
-
-
-@contextmanager
-def _given_up_on_failure(catalog: ObjectCatalog, node_id: int, object_ids: list[int]) -> Iterator[None]:
-    try:
-        yield
-    except (NamespaceShared, ObjectExists):
-        # One of these ids is in use by another object, which `discard` would delete. After their deadline, the
-        # collector deletes the unlisted ones.
-        raise
-    except Exception:
-        give_up(catalog, node_id, object_ids)
-        raise
-
-
-def _held(indexes: Sequence[BlockIndex], plan: MergePlan) -> tuple[ObjectRanges, ...]:
-    held = tuple(index.object_ranges() for index in indexes)
-    if not any(len(ranges.holed) for ranges in held):
-        return held
-    # A range does not show where its hole is, nor whether it is below the first kept offset: the plan does.
-    kept = plan.kept_ranges()
-    return tuple(whole if not len(whole.holed) else part for whole, part in zip(held, kept, strict=True))
-
-
-def _outcome(group: Group, result: MergeResult, source_ranges: tuple[ObjectRanges, ...]) -> GroupOutcome:
-    set_objects = [output for output in result.outputs if output.stream_id is None]
-    own = [(output.stream_id, _stream_object(output)) for output in result.outputs if output.stream_id is not None]
-    added = set_objects[0] if set_objects else None
-    return GroupOutcome(
-        group,
-        None if added is None else added.ref,
-        tuple(own),
-        CompactionRanges(source_ranges, None if added is None else added.ranges),
-        requests=result.requests,
-        bytes_read=result.bytes_read,
-        bytes_written=result.bytes_written + result.server_side_bytes,
-        seconds=result.seconds,
-    )
-
-
-def _stream_object(written: WrittenObject) -> StreamObject:
-    return StreamObject(written.ref, written.start, written.end)
-
-
-ATTEMPTS_MAX = 5
-"""Attempts at one commit; the table layer below also repeats each of its requests."""
-
-FIRST_PAUSE_SECONDS = 0.2
-
-
-def commit_outcome(catalog: ObjectCatalog, outcome: GroupOutcome) -> str:
-    """Commit a group; if that is impossible, discard its outputs, and return the reason; else an empty text.
-
-    Requests: those of `ObjectCatalog.commit_compaction`, without opening any object.
-    """
-    system = catalog.parts.system
-    error: AccelError | None = None
-    for attempt in range(ATTEMPTS_MAX):
-        if attempt:
-            system.sleep(FIRST_PAUSE_SECONDS * 2**attempt * (0.5 + system.jitter()))
-        try:
-            catalog.commit_compaction(
-                outcome.group.node_id,
-                outcome.group.sources,
-                outcome.added,
-                outcome.stream_objects,
-                ranges=outcome.ranges,
-            )
-        except AccelError as caught:
-            error = caught
-            if not (caught.retryable or isinstance(caught, AmbiguousWrite)):
-                break
-        else:
-            return ""
-    give_up(catalog, outcome.group.node_id, outcome.object_ids)
-    return f"{type(error).__name__}: {error}"
-
-
-def is_open(node_list: NodeList | None, group: Group) -> bool:
-    """Whether all of a group's sources are still live, with their sizes."""
-    if node_list is None:
-        return False
-    live = node_list.live
-    sizes = dict(zip(live["object_id"].tolist(), live["size_bytes"].tolist(), strict=True))
-    return all(sizes.get(ref.object_id) == ref.size_bytes for ref in group.sources)
-
-
-def is_done(node_list: NodeList | None, group: Group) -> bool:
-    """Whether one commit removed exactly this group's sources from the list. Known while commits are kept for undo."""
-    if node_list is None:
-        return False
-    retired = node_list.retired
-    by = dict(zip(retired["object_id"].tolist(), retired["retired_by"].tolist(), strict=True))
-    commits = {by.get(ref.object_id) for ref in group.sources}
-    if len(commits) != 1 or None in commits:
-        return False
-    return int((retired["retired_by"] == commits.pop()).sum()) == len(group.sources)
+def _settled(node_list: NodeList | None, unknown: GroupResult) -> GroupResult:
+    """The result of a group of which no attempt has returned, by the list of its node."""
+    if is_open(node_list, unknown.group):
+        return replace(unknown, status=Status.FAILED, is_retryable=True)
+    status = Status.DONE_ELSEWHERE if is_done(node_list, unknown.group) else Status.LOST
+    return replace(unknown, status=status)

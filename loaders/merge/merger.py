@@ -38,6 +38,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from time import perf_counter
 from typing import NamedTuple
@@ -161,7 +162,8 @@ def merge_objects(  # noqa: PLR0913 - the arguments are independent
         CorruptObject: a block of a source is damaged (the error names the source), or an output that was read back
             differs from the written one.
         FormatError, FormatLimit: the outputs differ from the sources, or a row is too large to be moved.
-        ObjectExists: another object has the key of an output.
+        ObjectExists: another object has the key of an output, or one that another merge wrote under the same id, which
+            may delete it.
         NamespaceShared: likewise, and another system wrote it.
         StoreError: a request failed.
         ValueError: the sources are not those of the plan, or the ids do not fit it.
@@ -235,7 +237,7 @@ class _Merge:
                 self._copy_band(plan.outputs, band, checksums, sender)
                 release_free_memory()
             sender.finish()
-            return self._read_back(plan, plan.outputs, checksums)
+            return self._read_back(plan, plan.outputs, checksums, sender)
         except BaseException as error:
             sender.take_back(error)
             raise
@@ -249,7 +251,7 @@ class _Merge:
             send_sections(self.store, self.sources, parts, output.tail, sender)
             sender.finish()
             self.progress(output.data_size_bytes)
-            return self._read_back(plan, [output], [None])
+            return self._read_back(plan, [output], [None], sender)
         except BaseException as error:
             sender.take_back(error)
             raise
@@ -301,18 +303,24 @@ class _Merge:
         return memoryview(fetched.body)
 
     def _read_back(
-        self, plan: MergePlan, outputs: Sequence[MergedOutput], checksums: Sequence[int | None]
+        self,
+        plan: MergePlan,
+        outputs: Sequence[MergedOutput],
+        checksums: Sequence[int | None],
+        sender: OutputSender,
     ) -> list[WrittenObject]:
         pairs = list(zip(self.object_ids, outputs, strict=True))
-        indexes = map_bounded(self.executor, self._reopened, pairs, self.settings.parallel_requests)
+        reopened = partial(self._reopened, sender)
+        indexes = map_bounded(self.executor, reopened, pairs, self.settings.parallel_requests)
         check_conserved([source.index for source in self.sources], indexes, plan.left_out)
         triples = zip(pairs, indexes, checksums, strict=True)
         return [_written(object_id, output, index, checksum) for (object_id, output), index, checksum in triples]
 
-    def _reopened(self, pair: tuple[int, MergedOutput]) -> BlockIndex:
+    def _reopened(self, sender: OutputSender, pair: tuple[int, MergedOutput]) -> BlockIndex:
         object_id, output = pair
         key = self.layout.object_key(object_id)
         fetched = self.store.get_range(key, output.data_size_bytes, output.size_bytes)
+        sender.refuse_other(key, fetched)
         size_bytes = fetched.object_size_bytes
         if fetched.body != output.tail or size_bytes != output.size_bytes:
             found = f"{len(fetched.body)} other bytes, in an object of {size_bytes}"

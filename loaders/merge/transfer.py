@@ -63,7 +63,7 @@ from loaders.object_index import fetch_tail, open_fetched
 from loaders.object_ref import UNKNOWN, ObjectRef
 from loaders.object_writer import create_object, refuse_existing, start_upload
 from loaders.settings import MergeSettings
-from loaders.store import Body, MultipartUpload, ObjectStore, PartReceipt
+from loaders.store import Body, Fetched, MultipartUpload, ObjectStore, PartReceipt
 from loaders.store.base import PART_NUMBER_MAX
 from loaders.threads import end_all, map_bounded
 
@@ -410,6 +410,15 @@ class OutputSender:
                 if not self._is_complete(key):
                     raise
             del self._uploads[output]
+
+    def refuse_other(self, key: str, found: Fetched) -> None:
+        """Check that an object is the one that this merge wrote, as far as its mark says.
+
+        Raises:
+            ObjectExists: another merge wrote it.
+        """
+        if found.mark is not None and found.mark != self._marks[key]:
+            raise ObjectExists("get_range", key, f"expected an object with mark {self._marks[key]}, found {found.mark}")
 
     def take_back(self, failure: BaseException) -> None:
         """Abort all uploads and delete all outputs; an error of that is added to the failure as a note."""

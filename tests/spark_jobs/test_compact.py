@@ -12,7 +12,7 @@ from accel.catalog.verify import verify
 from accel.compaction import CompactionSettings, Status
 from spark_jobs.compact import compact_on_spark, plan_on_spark, report_frame
 from spark_jobs.tasks import StoreSpec
-from tests.spark_jobs.worlds import Spans, fill, job, make_catalog, records_crc
+from tests.spark_jobs.worlds import Spans, fill, job, lose, make_catalog, records_crc
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,23 +76,24 @@ def test_a_dry_run_prints_what_the_run_then_does(bucket: StoreSpec) -> None:
     assert again["plan"]["groups"] == []
 
 
-def test_a_group_with_a_broken_source_fails_alone(spark: SparkSession, bucket_on_s3: StoreSpec) -> None:
-    bucket = bucket_on_s3
+@pytest.mark.parametrize("place", ["bucket", "bucket_on_s3"])
+def test_a_missing_source_is_set_aside_alone_in_a_folder_and_on_s3(
+    spark: SparkSession, place: str, request: pytest.FixtureRequest
+) -> None:
+    bucket: StoreSpec = request.getfixturevalue(place)
     store = bucket.open()
     make_catalog(store)
     ids = fill(store, 4, objects(8))
     fill(store, 7, [[(9, at, at + 1)] for at in range(8)])
     settings = CompactionSettings(max_objects_per_node=2, target_objects=1, min_age_seconds=0)
     plan = plan_on_spark(spark, bucket, settings)
-    with ObjectCatalog.open(store) as catalog:
-        store.delete(catalog.parts.layout.object_key(ids[3]))
+    lose(store, ids[3])
     report = compact_on_spark(spark, bucket, plan)
-    failed = [each for each in report.groups if each.is_failure]
-    assert [each.group.node_id for each in failed] == [4]
-    assert "KeyMissing" in failed[0].reason
+    assert sorted(each.status for each in report.groups) == [Status.COMMITTED] * 3 + [Status.SET_ASIDE]
+    assert ([each.object_id for each in report.set_aside], report.failed_groups) == ([ids[3]], 0)
     with ObjectCatalog.open(store) as catalog:
         image = catalog.refresh()
-        assert [len(image.nodes[node_id]) for node_id in (4, 7)] == [8, 1]
+        assert [len(image.nodes[node_id]) for node_id in (4, 7)] == [3, 1]
         assert verify(catalog).counts["orphans"] == 0  # nothing is left of what the failed attempts wrote
 
 
@@ -105,15 +106,14 @@ def test_a_partial_failure_ends_with_4(bucket_on_s3: StoreSpec, monkeypatch: pyt
 
     def plan_then_lose(*arguments: Any, **named: Any) -> Any:
         plan = plan_on_spark(*arguments, **named)
-        with ObjectCatalog.open(store) as catalog:
-            store.delete(catalog.parts.layout.object_key(ids[1]))
+        lose(store, ids[1])
         return plan
 
     monkeypatch.setattr("spark_jobs.engine.plan_on_spark", plan_then_lose)
     result = job(bucket, "compact", "--max-objects-per-node", "2", "--min-age", "0s")
     assert result.exit_code == 4
-    assert "failed: node 4" in result.stdout
-    assert "1 group and 1 task failed" in result.stdout
+    assert f"set aside: object {ids[1]} of node 4, no object is at its key" in result.stdout
+    assert "0 groups and 1 task failed, 1 object set aside" in result.stdout
 
 
 def test_a_bucket_without_a_catalog_is_told_before_spark_starts(bucket: StoreSpec) -> None:

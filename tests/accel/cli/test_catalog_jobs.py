@@ -11,7 +11,7 @@ import pytest
 from click.testing import Result
 
 from accel.catalog import ObjectCatalog
-from accel.compaction import Status, running
+from accel.compaction import Status, attempts, running
 from accel.hint_building import building, filters
 from loaders.hints import SnapshotReader, read_pack_root
 from loaders.layout import HINTS_PREFIX
@@ -68,9 +68,8 @@ def test_what_another_run_compacted_ends_with_0_and_a_word(shop: Shop, monkeypat
 
     def overtaken(*args: Any) -> Any:
         monkeypatch.setattr(running, "run_in_process", whole)
-        outcomes = list(whole(*args))
         assert shop.run("compact", "--max-objects-per-node", "2", *YOUNG).exit_code == 0
-        return outcomes
+        return whole(*args)
 
     monkeypatch.setattr(running, "run_in_process", overtaken)
     result = shop.run("compact", "--max-objects-per-node", "3", *YOUNG)
@@ -167,7 +166,7 @@ def test_a_signal_ends_a_compaction_after_the_present_group_with_its_report(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
     handlers = signal.getsignal(number)
-    monkeypatch.setattr(running, "commit_outcome", and_then_a_signal(running.commit_outcome, number))
+    monkeypatch.setattr(attempts, "commit_outcome", and_then_a_signal(attempts.commit_outcome, number))
     size = str(2 * 300)
     told = shop.json("compact", *YOUNG, "--rewrite-all", "--target-object-size", size, code=128 + number)
     statuses = [each["status"] for each in told["report"]["groups"]]
@@ -186,7 +185,7 @@ def test_a_signal_ends_a_build_of_hints_and_the_code_says_so(shop: Shop, monkeyp
 def test_a_signal_ends_a_run_of_all_jobs_and_the_jobs_that_follow_are_skipped(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "commit_outcome", and_then_a_signal(running.commit_outcome, signal.SIGTERM))
+    monkeypatch.setattr(attempts, "commit_outcome", and_then_a_signal(attempts.commit_outcome, signal.SIGTERM))
     told = shop.json("run-all", *YOUNG, "--rewrite-all", "--yes", code=128 + signal.SIGTERM)
     assert [step["status"] for step in told["steps"]] == ["stopped", "skipped", "skipped"]
     assert told["steps"][0]["result"]["report"]["rewritten_objects"] == 6

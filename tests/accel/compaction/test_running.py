@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import json
-import pickle
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import accumulate
 
 import pytest
 
 from accel.catalog.compact import CompactionRanges
-from accel.compaction import (
-    CompactionPlan,
-    CompactionReport,
-    Group,
-    GroupFailure,
-    GroupOutcome,
-    Status,
-    compact,
-    run_group,
-)
-from accel.compaction.running import ATTEMPTS_MAX, commit_outcome
-from accel.errors import CommitRefused
+from accel.compaction import CompactionPlan, CompactionReport, Group, GroupItem, GroupResult, Status, compact, work_on
+from accel.compaction.attempts import ATTEMPTS_MAX, GroupOutcome, commit_outcome, merge_group
+from accel.errors import AmbiguousWrite, CommitRefused
 from accel.testing import Fault, FaultStore
-from loaders.store import CountingStore
+from loaders.store import CountingStore, MemoryStore
+from loaders.store.decorated import PrefixedStore
 from tests.accel.compaction.world import Cluster, all_of_it, keys_of
+from tests.world import Interrupted, World
 
 NODE, OTHER = 4, 7
 SETTINGS = all_of_it(max_sources_per_group=3)
@@ -37,6 +30,11 @@ def cluster() -> Cluster:
     found = Cluster()
     found.uploads(9, NODE, {1: 1, 2: 2})
     return found
+
+
+def merged(cluster: Cluster, group: Group) -> GroupOutcome:
+    """A group that is merged, and not committed."""
+    return merge_group(cluster.catalog.parts, group, SETTINGS, partial(cluster.catalog.prepare, NODE))
 
 
 def statuses(report: CompactionReport) -> list[Status]:
@@ -90,19 +88,19 @@ def test_a_plan_that_is_carried_out_again_finds_all_done_and_merges_nothing(clus
 def test_a_group_whose_source_is_gone_is_lost_alone_and_its_output_is_discarded(cluster: Cluster) -> None:
     plan = cluster.plan(SETTINGS)
 
-    def meanwhile(groups: Sequence[Group]) -> Iterator[GroupOutcome]:
-        for number, group in enumerate(groups):
-            outcome = run_group(cluster.catalog, group, SETTINGS)
-            if number == 1:
-                other = cluster.plan(all_of_it(max_sources_per_group=2))
-                assert any(each.position == group.position for each in other.groups)
-                compact(cluster.catalog, other)
-            yield outcome
+    def meanwhile(items: Sequence[GroupItem]) -> Iterator[GroupResult]:
+        for number, item in enumerate(items):
+            act = compact_otherwise if number == 1 else lambda: None
+            with cluster.world.open(Interrupted(cluster.store, act, 1)) as catalog:  # the output is written, not listed
+                yield work_on(catalog, item, SETTINGS)
+
+    def compact_otherwise() -> None:
+        compact(cluster.catalog, cluster.plan(all_of_it(max_sources_per_group=2)))
 
     report = compact(cluster.catalog, plan, run=meanwhile)
-    assert statuses(report)[0] == Status.COMMITTED
+    assert Status.COMMITTED in statuses(report)
     assert Status.LOST in statuses(report)
-    assert "gone" in next(each.reason for each in report.groups if each.status is Status.LOST)
+    assert any("gone" in each.reason for each in report.groups if each.status is Status.LOST)
     assert (report.is_partial, report.failed_groups) == (False, 0), "what another run took is no failure of this one"
     assert report.lost_groups == statuses(report).count(Status.LOST)
     cluster.check()
@@ -113,20 +111,23 @@ def test_a_group_whose_source_is_gone_is_lost_alone_and_its_output_is_discarded(
 def test_of_several_attempts_at_a_group_one_is_committed(cluster: Cluster) -> None:
     plan = cluster.plan(SETTINGS)
 
-    def twins(groups: Sequence[Group]) -> Iterator[GroupOutcome | GroupFailure]:
-        for group in groups:
-            yield GroupFailure(group, "the machine went away")
-            attempts = [run_group(cluster.catalog, group, SETTINGS) for _ in range(2)]
-            yield from (pickle.loads(pickle.dumps(each)) for each in attempts)  # noqa: S301 - made in the line itself
+    def twins(items: Sequence[GroupItem]) -> Iterator[GroupResult]:
+        for item in items:
+            work_on(cluster.catalog, item, SETTINGS)  # it commits, and does not report it
+            yield work_on(cluster.catalog, item, SETTINGS, attempt=1)
 
     report = compact(cluster.catalog, plan, run=twins)
-    assert statuses(report) == [Status.COMMITTED] * 3
-    assert (report.failed_tasks, report.failed_groups, report.added_objects) == (3, 0, 3)
+    assert statuses(report) == [Status.DONE_ELSEWHERE] * 3
+    assert (report.failed_groups, report.done_elsewhere_groups) == (0, 3)
+    assert not report.is_partial
     assert len(keys_of(cluster.world)) == 9 + 3
     cluster.check()
 
 
-def test_a_source_that_is_deleted_before_it_is_read_is_set_aside_and_the_others_are_merged(cluster: Cluster) -> None:
+@pytest.mark.parametrize("prefix", ["", "below/a prefix/"])
+def test_a_source_that_is_deleted_before_it_is_read_is_set_aside_and_the_others_are_merged(prefix: str) -> None:
+    cluster = Cluster(World(PrefixedStore(MemoryStore(), prefix)))
+    cluster.uploads(9, NODE, {1: 1, 2: 2})
     plan = cluster.plan(SETTINGS)
     victim = cluster.live_ids(NODE)[4]
     cluster.world.memory.delete(cluster.catalog.parts.layout.object_key(victim))
@@ -138,29 +139,29 @@ def test_a_source_that_is_deleted_before_it_is_read_is_set_aside_and_the_others_
 
 
 def test_a_commit_that_never_comes_through_is_given_up(cluster: Cluster) -> None:
-    outcome = run_group(cluster.catalog, cluster.plan(SETTINGS).groups[0], SETTINGS)
+    outcome = merged(cluster, cluster.plan(SETTINGS).groups[0])
     faults = FaultStore(cluster.world.store, operations={"put"})
     with cluster.world.open(faults) as catalog:
         faults.schedule(*[Fault.SLOW_DOWN] * 500)
-        why_not = commit_outcome(catalog, outcome)
+        refusal = commit_outcome(catalog, outcome)
         faults.clear()
-    assert why_not.startswith("AmbiguousWrite: ")
+    assert isinstance(refusal, AmbiguousWrite)
     assert faults.injected[Fault.SLOW_DOWN] >= ATTEMPTS_MAX
     assert len(cluster.live_ids(NODE)) == 9
     cluster.check()
 
 
 def test_committing_opens_no_object_again(cluster: Cluster) -> None:
-    outcome = run_group(cluster.catalog, cluster.plan(SETTINGS).groups[0], SETTINGS)
+    outcome = merged(cluster, cluster.plan(SETTINGS).groups[0])
     store = CountingStore(cluster.world.store)
     with cluster.world.open(store) as catalog:
         before = store.snapshot()
-        assert commit_outcome(catalog, outcome) == ""
+        assert commit_outcome(catalog, outcome) is None
         assert "get_range" not in (store.snapshot() - before).by_operation
 
 
 def test_ranges_of_other_objects_are_refused_and_what_they_say_is_checked(cluster: Cluster) -> None:
-    outcome = run_group(cluster.catalog, cluster.plan(SETTINGS).groups[0], SETTINGS)
+    outcome = merged(cluster, cluster.plan(SETTINGS).groups[0])
     group = outcome.group
     assert outcome.ranges is not None
     fewer = CompactionRanges(outcome.ranges.sources[:2], outcome.ranges.output)
