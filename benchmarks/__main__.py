@@ -35,6 +35,7 @@ BENCHMARKS: Final = {
     "catalog_refresh": "catalog.run_catalog_refresh",
     "compaction_copy": "compaction.run",
     "compaction_aging": "compaction.run_aging",
+    "compaction_uploads": "compaction.run_uploads",
     "history_year": "indexes.run_times",
     "time_order": "order.run",
     "order_slow": "order.run_order_slow",

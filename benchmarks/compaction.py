@@ -9,6 +9,14 @@ same object on both sides, byte for byte.
 `compaction_aging`: 30 days of uploads in virtual time, without any bytes; the planning of compactions is what runs. The
 results are exact: bytes that are rewritten for each uploaded one, the longest list, and the GETs of cold lookups in the
 list that is left, against a list of as many objects of one size.
+
+`compaction_uploads`: what a node's uploads wait for while 32 groups of its list are merged and committed at once, as
+tasks of Spark do it: in threads that take turns in simulated time, so that the load of the machine changes nothing.
+Each merge takes 3 s, and requests take what `LatencyModel` draws. The values are the 99th percentiles of 1,500 uploads,
+one after another; the peer is the same list without a compaction, half of it before and half of it after. A ratio of
+0.5 is the goal: at most twice as long. The lines are for requests that take effect at their start and within their
+latency, and for tasks that take their ids themselves and commit when they are ready (300 uploads). Each line has the
+number of groups a second.
 """
 
 from __future__ import annotations
@@ -17,21 +25,37 @@ import heapq
 import random
 import statistics
 import struct
+import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from xxhash import xxh3_64
 
-from accel.compaction import CompactionSettings
+from accel.catalog import CatalogSettings, NodeWriter, ObjectCatalog
+from accel.catalog.parts import catalog_parts, existing_format
+from accel.catalog.verify import verify
+from accel.compaction import (
+    CompactionReport,
+    CompactionSettings,
+    GroupItem,
+    GroupResult,
+    Status,
+    compact,
+    plan_compaction,
+    work_on,
+)
 from accel.compaction.grouping import GroupLimits, MergeCandidate, Run, choose_groups, earliest_starts
 from accel.compaction.planning import GROUP_INDEX_SIZE_BYTES_MAX
 from accel.image import MetadataImage, make_node
-from benchmarks.harness import Comparison, interleave
+from accel.system import SYSTEM
+from accel.testing import LatencyModel, LatencyStore
+from benchmarks.harness import AnswersDiffer, Comparison, interleave
 from benchmarks.lookups import (
     NODE_ID,
     OTHER_STREAM_ID,
@@ -52,7 +76,8 @@ from loaders.merge.transfer import PartBuffer, Source, SourceSpan, divide, locat
 from loaders.object_ref import ObjectRef
 from loaders.plan import Spread
 from loaders.settings import MergeSettings
-from loaders.store import Body
+from loaders.store import Body, MemoryStore, ObjectStore
+from loaders.store.decorated import Answer, DecoratedStore, StoreCall
 from range_index import ObjectRanges
 
 OBJECTS: Final = 10
@@ -347,3 +372,241 @@ def aged_node(uploads: list[int], share: float) -> Node:
     ranges = {at: ObjectRanges.from_ranges([(OTHER_STREAM_ID, at, at + 1), *rows]) for at, rows in held.items()}
     listed = make_node(NODE_ID, [(at, ObjectRef(at)) for at in range(len(uploads))])
     return with_end(Node(MetadataImage(0, "DEFAULT", {}, {NODE_ID: listed}), ranges, holders), End.TOLD)
+
+
+UPLOADS: Final = 1_500
+UPLOADS_OF_OTHERS: Final = 300
+GROUPS_AT_ONCE: Final = 32
+GROUPS: Final = 500
+MERGE_SECONDS: Final = 3.0
+START_SECONDS: Final = 1_800_000_000.0
+SHARE_OF_GOAL: Final = 0.5
+
+
+class _VirtualTime:
+    """Threads in simulated time: one of them runs until it sleeps; then the one runs whose sleep ends first."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._sleeps = 0
+        self._sleeping: list[tuple[float, int, threading.Event]] = []
+        self._threads: list[threading.Thread] = []
+
+    def sleep(self, seconds: float) -> None:
+        """Let the others run until these seconds have passed."""
+        turn = self._turn_in(seconds)
+        self._next()
+        turn.wait()
+
+    def start(self, work: Callable[[], object]) -> None:
+        """Run a function in a thread, from now on."""
+        turn = self._turn_in(0.0)
+
+        def run() -> None:
+            turn.wait()
+            try:
+                work()
+            finally:
+                self._next()
+
+        thread = threading.Thread(target=run, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def wait(self) -> None:
+        """Wait for all threads."""
+        self._next()
+        for thread in self._threads:  # grows meanwhile
+            thread.join()
+
+    def _turn_in(self, seconds: float) -> threading.Event:
+        turn = threading.Event()
+        self._sleeps += 1  # of two sleeps that end at the same time, the earlier one
+        heapq.heappush(self._sleeping, (self.now + seconds, self._sleeps, turn))
+        return turn
+
+    def _next(self) -> None:
+        if self._sleeping:
+            self.now, _, turn = heapq.heappop(self._sleeping)
+            turn.set()
+
+
+class _Inline(Executor):
+    """Runs each call at once, in the calling thread."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
+        """Call it, and return the result or the error."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **named))
+        except BaseException as error:  # noqa: BLE001 - the future raises it
+            future.set_exception(error)
+        return future
+
+
+class _LateStore(DecoratedStore):
+    """Delays each request by the latency model; it takes effect at a random time within its latency."""
+
+    def __init__(self, store: ObjectStore, rng: random.Random, sleep: Callable[[float], None]) -> None:
+        super().__init__(store)
+        self._rng = rng
+        self._sleep = sleep
+        self._model = LatencyModel()
+
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
+        seconds = self._model.seconds(self._rng, call.sent_bytes)
+        before = seconds * self._rng.random()
+        self._sleep(before)
+        try:
+            return send()
+        finally:
+            self._sleep(seconds - before)
+
+
+class _SlowMerges(DecoratedStore):
+    """Delays each write of an object by the time that a merge takes."""
+
+    def __init__(self, store: ObjectStore, sleep: Callable[[float], None]) -> None:
+        super().__init__(store)
+        self._sleep = sleep
+
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
+        if call.operation == "put" and not call.key.startswith("accel/"):
+            self._sleep(MERGE_SECONDS)
+        return send()
+
+
+class _UploadingNode:
+    """A node with a list of small objects, which goes on to upload, in simulated time.
+
+    Args:
+        is_late: whether requests take effect within their latency, not at its start.
+    """
+
+    def __init__(self, *, is_late: bool) -> None:
+        self.time = _VirtualTime()
+        self.store = MemoryStore(clock=self._clock)
+        self._is_late = is_late
+        self._rng = random.Random(1)
+        self._system = replace(
+            SYSTEM,
+            timer=lambda: self.time.now,
+            sleep=self.time.sleep,
+            clock=self._clock,
+            jitter=self._rng.random,
+            wait=None,
+        )
+        ObjectCatalog.init(self.store, namespace="bench", system=self._system)
+        with self._open(self.store) as catalog, catalog.open_node(NODE_ID) as writer:
+            writer.open_streams([STREAM_ID])
+            for _ in range(2 * GROUPS):
+                self._upload(writer)
+            settings = CompactionSettings(rewrite_all=True, min_age_seconds=0, max_sources_per_group=2)
+            self.plan = plan_compaction(catalog, settings)
+
+    def uploads_seconds(self, uploads: int, is_over: Callable[[], object] = lambda: False) -> list[float]:
+        """The durations of uploads, one after another."""
+        found: list[float] = []
+        with self._open(self._delayed()) as catalog, catalog.open_node(NODE_ID) as writer:
+            writer.open_streams([STREAM_ID])
+            while len(found) < uploads and not is_over():
+                began = self.time.now
+                self._upload(writer)
+                found.append(self.time.now - began)
+        return found
+
+    def compacted(self, *, is_plain: bool, is_over: Callable[[], object]) -> CompactionReport:
+        """Carry the plan out with tasks in threads, until it is over."""
+        results: list[GroupResult] = []
+
+        def work(items: Iterator[GroupItem]) -> None:
+            for item in items:
+                if is_over():
+                    results.append(GroupResult(item.group, Status.FAILED, "the measurement is over"))
+                    continue
+                mine = GroupItem(item.group) if is_plain else item
+                with self._open(_SlowMerges(self._delayed(), self.time.sleep)) as catalog:
+                    results.append(work_on(catalog, mine, self.plan.settings))
+
+        def run(items: Sequence[GroupItem]) -> Iterable[GroupResult]:
+            left = iter(items)
+            for _ in range(GROUPS_AT_ONCE):
+                self.time.start(partial(work, left))
+            while len(results) < len(items):
+                self.time.sleep(1.0)
+            return results
+
+        with self._open(self._delayed()) as catalog:
+            return compact(catalog, self.plan, run=run, at_once=GROUPS_AT_ONCE)
+
+    def problems(self) -> Sequence[object]:
+        """What is wrong with the catalog; empty if nothing is."""
+        with ObjectCatalog.open(self.store, system=replace(SYSTEM, clock=self._clock)) as catalog:
+            return verify(catalog).problems
+
+    def _clock(self) -> float:
+        return START_SECONDS + self.time.now
+
+    def _delayed(self) -> ObjectStore:
+        rng = random.Random(self._rng.random())
+        made = _LateStore if self._is_late else LatencyStore
+        return made(self.store, rng, self.time.sleep)
+
+    def _open(self, store: ObjectStore) -> ObjectCatalog:
+        """The catalog, as a process opens it that sends one request at a time."""
+        record, threads, settings = existing_format(self.store), (_Inline(), _Inline()), CatalogSettings()
+        return ObjectCatalog(lambda: catalog_parts(store, record, settings, self._system, threads), self._system)
+
+    @staticmethod
+    def _upload(writer: NodeWriter) -> None:
+        writer.upload({STREAM_ID: [RecordBatch(STREAM_ID, 1, writer.end(STREAM_ID) or 0, 1, b"record")]})
+
+
+def run_uploads(rounds: int = 7) -> list[Comparison]:  # noqa: ARG001 - a percentile of many uploads is one round
+    """The 99th percentile of uploads beside a compaction, against that without one."""
+    return [
+        _uploads_beside(UPLOADS),
+        _uploads_beside(UPLOADS, is_late=True),
+        _uploads_beside(UPLOADS_OF_OTHERS, is_plain=True),
+    ]
+
+
+def _uploads_beside(uploads: int, *, is_plain: bool = False, is_late: bool = False) -> Comparison:
+    node = _UploadingNode(is_late=is_late)
+    alone, beside = [], []
+    ended, ended_seconds = threading.Event(), 0.0
+    reports: list[CompactionReport] = []
+
+    def upload() -> None:
+        nonlocal ended_seconds
+        alone.extend(node.uploads_seconds(uploads // 2))
+        began = node.time.now
+        node.time.start(lambda: reports.append(node.compacted(is_plain=is_plain, is_over=ended.is_set)))
+        node.time.sleep(2 * MERGE_SECONDS)  # the first groups are committed
+        beside.extend(node.uploads_seconds(uploads, lambda: reports))
+        ended.set()
+        while not reports:
+            node.time.sleep(1.0)
+        ended_seconds = node.time.now - began
+        alone.extend(node.uploads_seconds(uploads // 2))
+
+    node.time.start(upload)
+    node.time.wait()
+    problems = node.problems()
+    if len(beside) < uploads or problems:
+        raise AnswersDiffer(f"expected {uploads} uploads and no problem, found {len(beside)} and {problems}")
+    done = sum(group.status is Status.COMMITTED for group in reports[0].groups)
+    ours, peer = (1000 * statistics.quantiles(found, n=100)[98] for found in (beside, alone))
+    name = "at any time, ids one by one" if is_plain else "in slots"
+    late = ", effect within latency" if is_late else ""
+    medians = f"medians {1000 * statistics.median(beside):.0f} and {1000 * statistics.median(alone):.0f} ms"
+    return Comparison(
+        name=f"compaction_uploads: 32 at once, {name}{late}: {done / ended_seconds:.1f} groups/s, {medians}",
+        value=ours,
+        unit="ms",
+        peer=f"no compaction, {uploads:,} uploads a side",
+        peer_value=peer,
+        ratio=peer / ours,
+        runs=1,
+        goal=SHARE_OF_GOAL,
+    )
