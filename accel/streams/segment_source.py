@@ -22,7 +22,7 @@ become visible with a newer image only.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import pairwise
@@ -32,7 +32,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 import numpy as np
 from cachetools import LRUCache
 
-from accel.errors import AccelError, InvalidRequest, PositionBeyondEnd, PositionTruncated
+from accel.errors import AccelError, InvalidRequest, PositionBeyondEnd, PositionTruncated, ReaderStalled
 from accel.history.rules.configuration import OffsetUnit
 from accel.history.rules.cuts import later
 from accel.history.rules.retention import place_truncation
@@ -44,7 +44,7 @@ from accel.image import OPEN_END, ImageVersion, MetadataImage, is_newer, version
 from accel.lookup.accelerator import ReadAccelerator
 from accel.lookup.answer import Ending
 from accel.streams.rules.arrival_order import SegmentRead
-from accel.streams.rules.events import EventBatch, EventColumns, HostClock, decode_columns
+from accel.streams.rules.events import EventColumns, HostClock, decode_columns
 from accel.streams.rules.frontier import Frontier
 from accel.streams.rules.reader_core import AskEnd, Fill, SegmentEnd, SegmentEvents
 from accel.streams.time_index import PartCache, SegmentTimeIndex, part_cache
@@ -227,8 +227,47 @@ class ObjectSegmentSource:
             token = self._token(fill, known) if wants_token else fill.token
             return SegmentEvents((), fill.offset, token, as_of)  # nothing was written yet
         timed, token = self._timed(fill, known, columns, wants_token=wants_token)
+        batches = tuple(batch for events in timed for batch in events.batches())
         newest = version_number(self._accelerator.image_version)  # a read may continue with a newer image
-        return SegmentEvents(timed, reading.next_offset, token, as_of, newest, reading.ending is Ending.LIMIT)
+        return SegmentEvents(batches, reading.next_offset, token, as_of, newest, reading.ending is Ending.LIMIT)
+
+    def columns(self, segment_id: int, start: int, end: int) -> Iterator[EventColumns]:
+        """Return the events of a segment between two offsets as columns: for bulk reads that need no single events.
+
+        Batches are whole: the first may begin before the start, the last may end after the end. Bytes are fetched ahead
+        as far as `ReadAccelerator.read` does, whatever the range is.
+
+        Args:
+            segment_id: the segment.
+            start: the first offset.
+            end: one past the last offset; the data before it must be durable.
+
+        Raises (while iterating):
+            PositionTruncated: the stream begins after an offset.
+            ReaderStalled: the newest image lacks data of the range.
+            AccelError: as `fill`.
+        """
+        return self._columns(segment_id, start, end)
+
+    def _columns(self, segment_id: int, start: int, end: int) -> Iterator[EventColumns]:
+        known, fill, is_newest = self._segment(segment_id), Fill(segment_id, start, 1, end=end), False
+        while fill.offset < end:
+            with self._accelerator.read(known.stream_id, fill.offset, end) as reading:
+                try:
+                    for batches in reading.columns():
+                        known.version, is_newest = self._accelerator.image_version, False
+                        timed, token = self._timed(fill, known, [batches], wants_token=False)
+                        fill = fill._replace(offset=reading.next_offset, token=token)
+                        yield from timed
+                except InvalidRequest:
+                    self._refuse_truncated(fill)
+                fill = fill._replace(offset=reading.next_offset)
+            if fill.offset < end and is_newest:
+                where = f"segment {segment_text(segment_id)} of {self._stream.name}"
+                raise ReaderStalled(f"{where}: expected events from {fill.offset} to {end}, found none")
+            if fill.offset < end:
+                self._accelerator.refresh()
+                is_newest = True
 
     def read(self, segment_id: int, offset: int, max_bytes: int, token: int = NO_TOKEN) -> SegmentRead:
         """Return the bytes of a segment's events from an offset on, for a peer.
@@ -337,13 +376,13 @@ class ObjectSegmentSource:
 
     def _timed(
         self, fill: Fill, known: _Known, columns: list[BatchColumns], *, wants_token: bool
-    ) -> tuple[tuple[EventBatch, ...], int]:
+    ) -> tuple[list[EventColumns], int]:
         """Return events with their stored values; if some have none, with those of the moved part of the time index.
 
         The index has the same values. It is also read if the caller needs the number of the next record.
         """
         if not columns:
-            return (), self._token(fill, known) if wants_token else fill.token
+            return [], self._token(fill, known) if wants_token else fill.token
         unit = self._offset_unit()
         decoded = [decode_columns(batches, fill.segment_id, unit) for batches in columns]
         ends = np.concatenate([batches.end_offsets for batches in columns])
@@ -364,7 +403,7 @@ class ObjectSegmentSource:
             token = self._token(fill, known)
         # One append is one record: so the number of the next record is known even if the record has not moved yet.
         token = token if token == NO_TOKEN else token + len(ends) - count
-        return _batches(decoded, values), token
+        return _with_values(decoded, values), token
 
     def _token(self, fill: Fill, known: _Known) -> int:
         """Return the number of the record that covers the offset, or of the next record; `NO_TOKEN` without an index.
@@ -454,12 +493,15 @@ class ObjectSegmentSource:
         return head.cut if int(profile.highest_over(ranges)[0]) > segment.id else None
 
 
-def _batches(decoded: list[EventColumns], values: list[int]) -> tuple[EventBatch, ...]:
-    """Return the events of each append; the first appends have these values."""
-    batches: list[EventBatch] = []
-    for columns in decoded:
-        batches += columns.batches(values[len(batches) : len(batches) + len(columns.values)])
-    return tuple(batches)
+def _with_values(decoded: list[EventColumns], values: list[int]) -> list[EventColumns]:
+    """Return the events with these clock values for the first appends."""
+    if not values:
+        return decoded
+    stored = np.concatenate([columns.values for columns in decoded])
+    stored[: len(values)] = values
+    ends = np.cumsum([len(columns.values) for columns in decoded])
+    parts = np.split(stored, ends[:-1])
+    return [columns._replace(values=part) for columns, part in zip(decoded, parts, strict=True)]
 
 
 def _values_in(index: SegmentTimeIndex, bounds: list[int], token: int) -> tuple[list[int], int]:

@@ -15,6 +15,7 @@
 | `segments`      | a segment of a stream's history; `stream_id` joins it with the first four                   |
 | `cuts`          | a segment in a recorded cut (kind `recorded`), or in the cut that its stream begins with    |
 |                 | (kind `head`)                                                                               |
+| `events`        | an event of one stream, between two cuts or times                                           |
 
 Columns, and the requests of each table: `accel.tables.schemas`; the meanings of the columns are in the site's
 reference, made by tests/docs/metadata_tables.py. docs/how-to/querying.md shows how to use the tables. All functions
@@ -30,7 +31,8 @@ take
 and return a `pyarrow.RecordBatchReader`. It is lazy, and its memory does not grow with the table
 (`accel.tables.reading`). A table of the catalog reads the catalog once, at the call: its rows are of one image. An
 object that compaction replaces meanwhile is kept in the bucket for some time (an hour by default); after that, a reader
-that still needs the object raises KeyMissing. Tables of histories list streams while rows are read.
+that still needs the object raises KeyMissing. Tables of histories list streams while rows are read. The cuts of
+`events` are fixed at the call; its objects are looked up while rows are read, so that compaction does not matter.
 
 The functions raise ValueError (columns or conditions that the table does not support) and CatalogMissing at the call,
 and errors of the store while rows are read. pandas, DuckDB and Polars may replace errors of the store by their own
@@ -51,12 +53,14 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from error
 
+from accel.tables.event_batches import read_events
 from accel.tables.reading import read_table
 from accel.tables.schemas import TABLES, TableSchema, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from accel.history.rules.values import Cut
     from accel.tables.bounds import Condition
     from loaders.store import ObjectStore
 
@@ -66,6 +70,7 @@ __all__ = [
     "blocks",
     "cuts",
     "epochs",
+    "events",
     "objects",
     "records",
     "segments",
@@ -121,3 +126,48 @@ def cuts(
 ) -> pa.RecordBatchReader:
     """The recorded cuts of all streams, and the cut that each stream begins with. Requests: 7 a stream, 1 a cut."""
     return read_table(store, TABLES["cuts"], columns, filters)
+
+
+def events(  # noqa: PLR0913 - a stream and its two ends, beside what all tables take
+    store: ObjectStore,
+    scope: str,
+    stream: str,
+    *,
+    from_cut: Cut | None = None,
+    to_cut: Cut | None = None,
+    from_time_ms: int | None = None,
+    to_time_ms: int | None = None,
+    columns: Sequence[str] | None = None,
+    filters: Sequence[Condition] = (),
+) -> pa.RecordBatchReader:
+    """The events of a stream: segment by segment, ascending, those of each segment in order.
+
+    They are those that `StreamReader` returns between the same cuts, read as columns. Requests: about 20 for the cuts,
+    1 a segment, and those of `ReadAccelerator.read`; for a time also those of `accel.streams.segment_source.cut_at`.
+
+    Args:
+        store: the store of the catalog.
+        scope, stream: scope and name of the stream.
+        from_cut: where to begin; None = at the stream's head.
+        to_cut: where to end; None = at the end of its durable data now.
+        from_time_ms: begin at the last cut after which all events of this time or later are; milliseconds since 1970.
+            Events of a segment are in order, so a few earlier ones may follow this cut only after a clock was wrong.
+        to_time_ms: end at the cut of this time.
+        columns, filters: as for the other tables. Conditions on `segment` and `offset` save requests.
+
+    Raises:
+        ValueError: a cut and a time for one end; columns or conditions that the table does not support.
+        InvalidArgument: an invalid cut or time, or an end before the start.
+        NotInHistory: no such stream, or a cut of another stream.
+        PositionBeyondEnd: a cut is after the end of a segment.
+        PositionTruncated: the stream begins after `from_cut`; also while rows are read, if it is truncated meanwhile.
+        CatalogMissing: the store contains no catalog.
+    """
+    places = [_place("from", from_cut, from_time_ms), _place("to", to_cut, to_time_ms)]
+    return read_events(store, (scope, stream), places, columns, filters)
+
+
+def _place(name: str, cut: Cut | None, time_ms: int | None) -> Cut | int | None:
+    if cut is not None and time_ms is not None:
+        raise ValueError(f"expected {name}_cut or {name}_time_ms, found both")
+    return time_ms if cut is None else cut

@@ -29,6 +29,9 @@ from accel.tables.schemas import TABLES
 BATCH_ROWS = 16_384
 """The approximate number of rows of a batch, and of segments whose stream ids are requested in parallel."""
 
+BATCH_SIZE_BYTES = 8 << 20
+"""The approximate limit of a batch with large rows."""
+
 _NONE = -1
 """The value of a column of integers that does not apply; becomes null."""
 
@@ -67,13 +70,15 @@ def history_batches(
 
 
 def joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of at least `BATCH_ROWS` rows, except for the last batch."""
+    """The same rows in batches of at least `BATCH_ROWS` rows or `BATCH_SIZE_BYTES`, except for the last batch."""
     waiting: list[pa.RecordBatch] = []
+    rows = size_bytes = 0
     for batch in batches:
         waiting.append(batch)
-        if sum(map(len, waiting)) >= BATCH_ROWS:
+        rows, size_bytes = rows + len(batch), size_bytes + batch.nbytes
+        if rows >= BATCH_ROWS or size_bytes >= BATCH_SIZE_BYTES:
             yield from _one_of(waiting)
-            waiting = []
+            waiting, rows, size_bytes = [], 0, 0
     if waiting:
         yield from _one_of(waiting)
 
@@ -137,7 +142,7 @@ def _epoch_columns(rows: list[tuple[int, ...]]) -> dict[str, pa.Array]:
     return {
         "epoch": pa.array(epochs),
         "reference_epoch": pa.array(references),
-        "begin_time": _times(times_ms),
+        "begin_time": times(times_ms),
         "splits": pa.array(splits),
         "merges": pa.array(merges),
         "segment_count": pa.array(counts),
@@ -151,7 +156,7 @@ def _segments(stream: Stream, _bounds: Bounds, needed: Collection[str]) -> Itera
             yield {
                 **_segment_columns(segments.where(part)),
                 "sealed_epoch": _or_null(sealed_epochs[part]),
-                "sealed_time": _times(sealed_times_ms[part]),
+                "sealed_time": times(sealed_times_ms[part]),
                 **_asked_columns(stream, segments.where(part), needed),
             }
 
@@ -189,7 +194,7 @@ def _segment_columns(segments: Segments) -> dict[str, pa.Array]:
         "segment_id": pa.array(segments.ids),
         "segment": pa.array([segment_text(each) for each in segments.ids.tolist()], pa.string()),
         "creation_epoch": pa.array(segments.epochs),
-        "creation_time": _times(segments.creation_times_ms),
+        "creation_time": times(segments.creation_times_ms),
         "key_start": pa.array(segments.key_starts),
         "key_end": pa.array(segments.key_ends),
     }
@@ -220,7 +225,7 @@ def _cut_columns(kind: str, cut: IdMap, time_ms: int, size_before: int) -> dict[
     count, ids = len(cut), cut.ids.tolist()
     return {
         "kind": pa.repeat(kind, count),
-        "recording_time": _times(np.full(count, time_ms, dtype=np.int64)),
+        "recording_time": times(np.full(count, time_ms, dtype=np.int64)),
         "size_before": pa.repeat(pa.scalar(size_before, pa.int64()), count),
         "segment_id": pa.array(ids, pa.int64()),
         "segment": pa.array([segment_text(each) for each in ids], pa.string()),
@@ -228,7 +233,7 @@ def _cut_columns(kind: str, cut: IdMap, time_ms: int, size_before: int) -> dict[
     }
 
 
-def _times(times_ms: Integers) -> pa.Array:
+def times(times_ms: Integers) -> pa.Array:
     """Milliseconds since 1970 as Arrow timestamps; a negative number becomes null."""
     return pa.array(times_ms * 1000, mask=times_ms < 0).cast(pa.timestamp("us", tz="UTC"))
 

@@ -6,12 +6,13 @@
 Spark's driver runs the first step and its tasks the second; `read_table` runs both, the second while rows are read.
 
 Memory: the list of objects (96 bytes each), 8 opened objects, and one batch: the ranges of an object, 8 MiB of record
-batches (or one block, if that is larger), 16,384 rows of a history. It does not grow with the size of a table.
+batches (or one block, if that is larger), 16,384 rows of a history, 32 MiB of events. It does not grow with the size of
+a table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -121,19 +122,41 @@ def read_table(
         ValueError: columns or conditions that the table does not support.
         CatalogMissing: the table is of the catalog, and the store contains no catalog.
     """
+
+    def rows(bounds: Bounds, needed: Collection[str]) -> Iterator[pa.RecordBatch]:
+        if table.source is RowSource.HISTORIES:
+            return history_rows(store, table, bounds, needed=needed)
+        listed, layout = chosen_objects(store, table, bounds)
+        return object_rows(store, layout, listed, table, bounds)
+
+    return selected(table, columns, filters, rows)
+
+
+def selected(
+    table: TableSchema,
+    columns: Sequence[str] | None,
+    filters: Sequence[Condition],
+    rows: Callable[[Bounds, Collection[str]], Iterator[pa.RecordBatch]],
+) -> pa.RecordBatchReader:
+    """Some columns of the rows that fulfil conditions.
+
+    Args:
+        table: the table.
+        columns: the columns to return; None = all.
+        filters: the conditions, joined by AND.
+        rows: returns batches with all columns, given the bounds of the conditions and the columns that are used.
+
+    Raises:
+        ValueError: columns or conditions that the table does not support.
+    """
     schema = table.columns
     chosen = list(schema.names if columns is None else columns)
-    _check_columns(table, [*chosen, *(name for name, _, _ in filters)])
+    used = [*chosen, *(name for name, _, _ in filters)]
+    _check_columns(table, used)
     if not chosen:
         raise ValueError(f"expected columns of {', '.join(schema.names)}, found none")
     expression = _expression(table, filters)
-    bounds = Bounds.of(filters)
-    if table.source is RowSource.HISTORIES:
-        needed = {*chosen, *(name for name, _, _ in filters)}
-        batches = history_rows(store, table, bounds, needed=needed)
-    else:
-        listed, layout = chosen_objects(store, table, bounds)
-        batches = object_rows(store, layout, listed, table, bounds)
+    batches = rows(Bounds.of(filters), set(used))
     shown = pa.schema([schema.field(name) for name in chosen])
     return pa.RecordBatchReader.from_batches(shown, _asked(batches, expression, chosen))
 

@@ -11,8 +11,9 @@
     |                 |                                          | shard of sealed sizes                           |
     | `cuts`          | a segment in a recorded cut of a stream, | 7 a stream, 1 a cut                             |
     |                 | or in the cut that the stream begins at  |                                                 |
+    | `events`        | an event of one stream                   | about 20 for the cuts, then those of reading    |
 
-The first four are tables of the *catalog*: their rows are of the objects of one image. The others are tables of
+The first four are tables of the *catalog*: their rows are of the objects of one image. The next three are tables of
 *histories*: their rows are of the streams of all scopes. Spark's data source and `accel.tables` both use these schemas.
 """
 
@@ -45,6 +46,8 @@ class RowSource(Enum):
     """The objects themselves."""
     HISTORIES = "histories"
     """The histories of streams."""
+    EVENTS = "events"
+    """The events of one stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +163,11 @@ _ALL = (
             }
         ),
         RowSource.HISTORIES,
+    ),
+    TableSchema(
+        "events",
+        pa.schema({**_OF_STREAMS, "segment": _NAME, "offset": _NUMBER, "time": _TIME, "payload": pa.binary()}),
+        RowSource.EVENTS,
     ),
 )
 

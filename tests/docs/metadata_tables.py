@@ -28,7 +28,8 @@ COMMON: Final[dict[RowSource, dict[str, str]]] = {
         "stream": "name of the stream",
         "segment_id": "number and epoch in one integer",
         "segment": "number and epoch as text, such as `3@1`",
-    }
+    },
+    RowSource.EVENTS: {"scope": "name of the scope", "stream": "name of the stream"},
 }
 """Meanings of columns that several tables of a source have."""
 
@@ -71,6 +72,10 @@ OWN: Final[dict[tuple[str, str], str]] = {
     ("cuts", "recording_time"): "when it was recorded; null for the head",
     ("cuts", "size_before"): "size of the stream before the cut, in the stream's offset unit",
     ("cuts", "offset"): "offset of the cut in this segment",
+    ("events", "segment"): "number and epoch of the segment as text, such as `3@1`",
+    ("events", "offset"): "offset of the event in its segment",
+    ("events", "time"): "when it arrived; null if it was written without a time",
+    ("events", "payload"): "its bytes",
 }
 """Meanings of the other columns, by table and column."""
 

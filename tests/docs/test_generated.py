@@ -105,6 +105,7 @@ def test_no_meaning_is_of_a_column_that_is_gone() -> None:
         RowSource.CATALOG: set(),
         RowSource.OBJECTS: set(),
         RowSource.HISTORIES: set(),
+        RowSource.EVENTS: set(),
     }
 
 

@@ -330,18 +330,11 @@ class EventColumns(NamedTuple):
     data: bytes
     are_timed: bool = True
 
-    def batches(self, values: Sequence[int] | None = None) -> list[EventBatch]:
-        """Return the events of each batch, as views; O(batches).
-
-        Args:
-            values: clock values for the first batches, in place of the stored ones.
-        """
-        told = self.values.tolist()
-        if values is not None:
-            told[: len(values)] = values
+    def batches(self) -> list[EventBatch]:
+        """Return the events of each batch, as views; O(batches)."""
         return [
             EventBatch(self.segment_id, value, self.offsets[first:after], self.data, self.bounds[first:after])
-            for value, (first, after) in zip(told, pairwise(self.firsts.tolist()), strict=True)
+            for value, (first, after) in zip(self.values.tolist(), pairwise(self.firsts.tolist()), strict=True)
         ]
 
 

@@ -69,9 +69,6 @@ def test_batches_decoded_at_once_have_the_events_of_each(data: st.DataObject, un
     expected = [decode_events(batch, SEGMENT, unit) for batch in batches]
     assert [list(events) for events in decoded.batches()] == [list(events) for events, _ in expected]
     assert decoded.are_timed == all(is_timed for _, is_timed in expected)
-    values = list(range(data.draw(st.integers(0, len(batches)))))
-    timed = [events.value for events in decoded.batches(values)]
-    assert timed == [*values, *(events.value for events, _ in expected[len(values) :])]
 
 
 @settings(max_examples=examples(100), deadline=None)
