@@ -29,6 +29,8 @@ DataFrame that was read once with a condition keeps the condition, and returns t
 without it. With both options on, load a new DataFrame for each query. The options `node-id`, `object-id` and
 `stream-id` are always safe.
 
+The table `events`, also for `spark.readStream`, has options of its own: `spark_jobs.event_source`.
+
 `accel.tables` reads the tables; this module divides the work among tasks.
 """
 
@@ -71,9 +73,11 @@ from accel.tables.history_batches import chosen_streams
 from accel.tables.object_batches import Listed
 from accel.tables.reading import chosen_objects, history_rows, object_rows
 from accel.tables.schemas import RowSource, TableSchema, table_of
+from loaders.errors import KeyMissing
 from loaders.layout import ObjectLayout
 from loaders.store import StoreSettings
 from loaders.store.settings import Client
+from spark_jobs.event_source import EVENT_OPTIONS, EventOptions, EventReader, EventStreamReader
 from spark_jobs.tasks import StoreSpec
 
 if TYPE_CHECKING:
@@ -91,12 +95,18 @@ _OPTIONS = frozenset(
         *("endpoint", "region", "profile", "client"),
         *_CHOICES,
         *_NAMES,
+        *EVENT_OPTIONS,
     }
 )
+_NOT_OF_EVENTS = frozenset({"push-filters", "objects-per-task", "streams-per-task"})
 _TABLE_PROPERTIES = frozenset(
     {"location", "is_managed_location", "provider", "owner", "external", "comment", "collation"}
 )
 _OPTION_PREFIX = "option."
+_STALE = (
+    "a frame of load(), and a view over it, keeps the plan of its first query: load again, or query a table of CREATE "
+    "TABLE ... USING streamset, which plans each query anew"
+)
 _REMEMBERED = "streamset"
 
 
@@ -116,6 +126,7 @@ class SourceOptions:
         streams_a_task: the number of streams whose histories one task reads.
         chosen: the rows that the options select.
         pushes_filters: whether Spark passes the conditions of a query.
+        events: what to read of a stream; None for the other tables.
     """
 
     store: StoreSpec
@@ -124,6 +135,7 @@ class SourceOptions:
     streams_a_task: int
     chosen: Bounds
     pushes_filters: bool
+    events: EventOptions | None
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SourceOptions:
@@ -148,13 +160,15 @@ class SourceOptions:
         pushes = _flag("push-filters", given.get("push-filters", "false"))
         objects = given.get("objects-per-task", str(_OBJECTS_A_TASK.get(table.name, _OBJECTS_A_TASK_ELSE)))
         streams = given.get("streams-per-task", str(_STREAMS_A_TASK))
+        chosen, store = _chosen_rows(table, given), StoreSpec(given["path"], settings)
         return cls(
-            StoreSpec(given["path"], settings),
+            store,
             table,
             max(1, _number("objects-per-task", objects)),
             max(1, _number("streams-per-task", streams)),
-            _chosen_rows(table, given),
+            chosen,
             pushes,
+            EventOptions.of(store, given) if table.source is RowSource.EVENTS else None,
         )
 
 
@@ -168,8 +182,9 @@ def _table(name: str) -> TableSchema:
 def _chosen_rows(table: TableSchema, given: Mapping[str, str]) -> Bounds:
     columns = {option: _CHOICES.get(option, option) for option in (*_CHOICES, *_NAMES) if option in given}
     foreign = [option for option, column in columns.items() if column not in table.columns.names]
+    foreign += sorted(given.keys() & (_NOT_OF_EVENTS if table.source is RowSource.EVENTS else EVENT_OPTIONS))
     if foreign:
-        raise ValueError(f"table {table.name}: expected options of its columns, found {', '.join(foreign)}")
+        raise ValueError(f"table {table.name}: expected options of this table, found {', '.join(foreign)}")
     spans = {column: _chosen(option, given[option]) for option, column in columns.items() if option in _CHOICES}
     texts = {column: frozenset([given[option]]) for option, column in columns.items() if option in _NAMES}
     return Bounds(spans, texts)
@@ -215,16 +230,27 @@ class StreamSetSource(DataSource):
         fields[0].metadata = {_REMEMBERED: given}
         return StructType(fields)
 
-    def reader(self, schema: StructType) -> StreamSetReader:
+    def reader(self, schema: StructType) -> StreamSetReader | EventReader:
         """The reader, which plans a query and reads its partitions.
 
         Spark passes the options of a table to `schema` only, during CREATE TABLE, and passes none to this method. Spark
         stores the schema, so the options are stored in it.
         """
-        given = self.options or dict(schema.fields[0].metadata.get(_REMEMBERED, {}))
-        options = SourceOptions.of(given)
+        options = self._read_options(schema)
+        if options.events is not None:
+            return EventReader(options.events)
         kind = FilteredReader if options.pushes_filters else StreamSetReader
         return kind(options, options.chosen)
+
+    def streamReader(self, schema: StructType) -> EventStreamReader:  # noqa: N802 - Spark's name
+        """The reader of a streaming query."""
+        options = self._read_options(schema)
+        if options.events is None:
+            raise ValueError(f"expected the table events for readStream, found the table {options.table.name}")
+        return EventStreamReader(options.events)
+
+    def _read_options(self, schema: StructType) -> SourceOptions:
+        return SourceOptions.of(self.options or dict(schema.fields[0].metadata.get(_REMEMBERED, {})))
 
 
 @dataclass
@@ -261,7 +287,17 @@ class StreamSetReader(DataSourceReader):
         return [ObjectPartition(part, layout) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one partition, batch by batch."""
+        """The rows of one partition, batch by batch.
+
+        Raises (while iterating):
+            KeyMissing: an object of the plan was deleted since; the message says what to do.
+        """
+        try:
+            yield from self._rows(partition)
+        except KeyMissing as error:
+            raise KeyMissing(error.operation, error.key, f"{error.detail}; {_STALE}") from error
+
+    def _rows(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         table, store = self.options.table, self.options.store.open()
         if isinstance(partition, HistoryPartition):
             return self._kept(history_rows(store, table, self.bounds, names=partition.names))

@@ -21,16 +21,16 @@ MODULE_LINES_MIN = 60
 SMALL_MODULES_MAX = 20
 FUNCTION_LINES_MAX = 70
 BUDGET = {
-    "code lines": 58_970,
-    "code lines without benchmarks and optional rooms": 52_286,
-    "files outside tests": 303,
+    "code lines": 59_170,
+    "code lines without benchmarks and optional rooms": 52_486,
+    "files outside tests": 304,
     "circles of imports": 0,
     "arrows that run up": 0,
     "commands": 46,
     "settings: classes": 12,
     "settings: fields": 90,
     "names of accel.__all__": 42,
-    "lines of tests": 96_813,
+    "lines of tests": 97_168,
     "decision records": 19,
     "words of decision records": 9_000,
     "words of the changelog": 202,

@@ -16,7 +16,7 @@ are processed one after the other, although the ranges of a batch are not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from typing import Final, NamedTuple
 
@@ -27,12 +27,16 @@ from accel.history.rules.configuration import OffsetUnit
 from accel.history.rules.cuts import PlacedCut, later, refuse_unordered
 from accel.history.rules.retention import place_truncation
 from accel.history.rules.segments import Segments
+from accel.history.rules.states import StreamState
 from accel.history.rules.values import Cut, segment_text
+from accel.history.store.cut_reading import as_cut
+from accel.image_source import PolledImages
 from accel.streams.connection import Connection
 from accel.streams.rules.events import EventColumns
 from accel.streams.rules.frontier import Frontier
 from accel.streams.segment_directory import segment_tails
-from accel.streams.segment_source import ObjectSegmentSource, cut_at
+from accel.streams.segment_source import HISTORY_SECONDS, ObjectSegmentSource, cut_at
+from accel.system import SYSTEM
 
 OPEN: Final = 2**63
 """After all offsets: the end of a segment that is not sealed."""
@@ -68,11 +72,17 @@ class StreamEvents:
         self._streams = streams
         self._skips_truncated = skips_truncated
         self._tails = partial(segment_tails, streams.catalog, self.stream)
+        self._idle: tuple[object, ...] = ()
+        self._idle_seconds = 0.0
 
     @cached_property
     def source(self) -> ObjectSegmentSource:
         """Reads the events of segments."""
         return self._streams.source(self.stream)
+
+    @cached_property
+    def _images(self) -> PolledImages:
+        return self._streams.catalog.images()
 
     @cached_property
     def unit(self) -> OffsetUnit:
@@ -126,6 +136,10 @@ class StreamEvents:
         Segments share the limit evenly, except that none gets more than it has. A batch may be empty: if it only
         passes seals, at most `SEALS_MAX`, or skips truncated data.
 
+        Requests: 4, those of the ends of the segments, 4 a seal. If there was nothing at this start before, and the
+        catalog has not changed since, only those of following: none within a second of the last ones, else two
+        listings. A stream that is idle shows new events within 2.5 seconds.
+
         Args:
             start: the cut at which the batch begins.
             offsets_max: the limit of the batch, in the stream's offset unit; None = all durable data.
@@ -134,6 +148,17 @@ class StreamEvents:
         Raises:
             PositionTruncated: the stream begins after the start, and events before its beginning were not read.
         """
+        begun = dict(as_cut(start))
+        asked = (self._images.current().version, begun, until)
+        if asked == self._idle and SYSTEM.timer() - self._idle_seconds < HISTORY_SECONDS:
+            return begun
+        # During a workflow the history changes after the catalog: then no later image shows it.
+        is_settled = self.stream.state() in (StreamState.ACTIVE, StreamState.SEALED)
+        after = self._next_cut(start, offsets_max, until)
+        self._idle, self._idle_seconds = asked if is_settled and after == begun else (), SYSTEM.timer()
+        return after
+
+    def _next_cut(self, start: Cut, offsets_max: int | None, until: Cut | None) -> dict[int, int]:
         first = self._kept(self.stream.cuts.place_valid(start))
         stop = None if until is None else later(first, self.stream.cuts.place_valid(until)).cut
         position = Frontier(first.segments, first.cut)
@@ -239,12 +264,3 @@ def packed(ranges: Iterable[SegmentRange], size: int) -> list[list[SegmentRange]
             tasks[-1].append(part)
             room -= part.end - part.start
     return tasks
-
-
-def cut_numbers(cut: Mapping[int, int]) -> dict[str, int]:
-    """A cut with segments as text, ascending by that text.
-
-    >>> cut_numbers({3: 120, 10: 0})
-    {'10@0': 0, '3@0': 120}
-    """
-    return dict(sorted((segment_text(segment_id), offset) for segment_id, offset in cut.items()))

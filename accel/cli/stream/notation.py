@@ -7,7 +7,7 @@
     | segment   | 3@1: number 3, created in epoch 1                                                          |
     | number    | 3@1=120: an offset or a size of a segment                                                  |
     | key range | 0.0:0.5: from the first key up to, but not including, the second                           |
-    | cut       | a file with {"3@1": 120, "4@2": -1}, or {"cut": ...} around it, as `cuts --head` prints it   |
+    | cut       | {"3@1": 120, "4@2": -1}, or {"cut": ...} around it, as `cuts --head` prints it; or its file  |
     | place     | a cut, also as pairs: 3@1=120 4@2=-1; a moment; head; or tail                              |
 
 Functions that parse raise ValueError with a text for the user.
@@ -157,13 +157,13 @@ def parse_range(text: str) -> tuple[float, float]:
 
 
 def read_cut(text: str) -> dict[int, int]:
-    """A cut from a file; ``text`` is its path.
+    """A cut from a file; ``text`` is its path, or the JSON itself.
 
     Raises:
         ValueError: it cannot be read, or is not a cut.
     """
     try:
-        content = json.loads(Path(text).read_bytes())
+        content = json.loads(text if text.startswith("{") else Path(text).read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"expected a JSON file with a cut, found {text!r}: {error}") from error
     cut = content.get("cut", content.get("position", content)) if isinstance(content, dict) else content
@@ -225,7 +225,7 @@ def parse_place(text: str) -> Place:
     """
     if text in {HEAD, TAIL}:
         return Place(text)
-    if _is_file(text) or "=" in text:
+    if text.startswith("{") or _is_file(text) or "=" in text:
         return Place(parse_cut(text))
     try:
         return Place(parse_moment(text))
@@ -235,15 +235,15 @@ def parse_place(text: str) -> Place:
 
 
 def parse_cut(text: str) -> dict[int, int]:
-    """A cut: a JSON file, or offsets by segment.
+    """A cut: JSON, a file with JSON, or offsets by segment.
 
-    >>> parse_cut("0@0=120 1@0=7")
-    {0: 120, 1: 7}
+    >>> parse_cut("0@0=120 1@0=7"), parse_cut('{"0@0": 5}')
+    ({0: 120, 1: 7}, {0: 5})
 
     Raises:
         ValueError: neither.
     """
-    if _is_file(text):
+    if text.startswith("{") or _is_file(text):
         return read_cut(text)
     numbers = [parse_number(part) for part in text.replace(",", " ").split()]
     cut = dict(numbers)
