@@ -18,7 +18,6 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 import accel
 from accel import tables
 from accel.errors import InvalidArgument, PositionTruncated, StreamDeleted
-from accel.history.rules.values import parse_segment
 from accel.streams.connection import Connection
 from accel.streams.writer import StreamWriter
 from loaders.store import CountingStore
@@ -108,6 +107,11 @@ class Batches:
         return found
 
 
+def refuse_successors(orders: Orders, rows: Rows) -> None:
+    segments = [orders.stream.epochs.segment(each) for each in {segment for segment, _, _ in rows}]
+    assert not any(one.overlaps(other) for one, other in combinations(segments, 2))
+
+
 def run(frame: DataFrame, sink: Callable[[DataFrame, int], None], folder: Path, **trigger: Any) -> None:
     query = frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(folder)).trigger(**trigger).start()
     query.awaitTermination()
@@ -133,9 +137,26 @@ def test_a_streaming_query_goes_on_from_seal_to_seal_with_each_event_once_and_in
     assert len(sink.batches) > count
     assert sink.by_key() == orders.written
     for rows in sink.batches:
-        ids = {parse_segment(segment) for segment, _, _ in rows}
-        segments = [orders.stream.epochs.segment(each) for each in ids]
-        assert not any(one.overlaps(other) for one, other in combinations(segments, 2))
+        refuse_successors(orders, rows)
+
+
+def test_a_running_query_follows_splits_and_merges(spark: SparkSession, orders: Orders, tmp_path: Path) -> None:
+    sink = Batches()
+    writing = orders.follow(spark).writeStream.foreachBatch(sink)
+    query = writing.option("checkpointLocation", str(tmp_path)).start()
+    try:
+        for seal in (["0@0"], ["2@1", "3@1"], ["1@0"]):
+            orders.write(20)
+            (orders.stream.split if len(seal) == 1 else orders.stream.merge)(*seal)
+        orders.write(20)
+        while query.isActive and sum(map(len, sink.batches)) < orders.count:
+            query.awaitTermination(0.05)
+    finally:
+        query.stop()
+    assert sink.by_key() == orders.written
+    assert sum(not rows for rows in sink.batches) <= 3, "a batch without events only passes a seal"
+    for rows in sink.batches:
+        refuse_successors(orders, rows)
 
 
 def test_a_query_that_is_killed_between_and_within_batches_writes_each_event_once(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import accel
 from spark_jobs.tasks import StoreSpec
 from tests.docs.pages import blocks, page_named
 from tests.spark_jobs.worlds import fill, make_catalog
@@ -70,12 +72,24 @@ def test_the_third_query_finds_overlaps_and_holes(spark: SparkSession) -> None:
 
 
 @pytest.mark.usefixtures("ranges")
-def test_the_code_of_the_page_runs(bucket_on_s3: StoreSpec) -> None:
+def test_the_code_of_the_page_runs(
+    spark: SparkSession, bucket_on_s3: StoreSpec, bucket: StoreSpec, tmp_path: Path
+) -> None:
+    with accel.connect(bucket.url, create=True) as streams:
+        streams.create_scope("shop")
+        streams.create_stream("shop", "orders", segments=2)
+        with streams.writer("shop", "orders") as writer:
+            for number in range(9):
+                writer.write(b"tea", key=str(number))
     namespace: dict[str, Any] = {"BUCKET": bucket_on_s3, "ENDPOINT": bucket_on_s3.settings.endpoint_url}
     for block in blocks(PAGE, "python"):
-        text = block.text.replace('StoreSpec("s3://bucket/prefix")', "BUCKET")
+        text = block.text.replace("s3://lake", f"file://{tmp_path}")
+        if "readStream" in text:
+            text = text.replace("s3://bucket/prefix", bucket.url)
+        text = text.replace('StoreSpec("s3://bucket/prefix")', "BUCKET")
         text = text.replace('.load("s3://bucket/prefix")', '.option("endpoint", ENDPOINT).load(BUCKET.url)')
         exec(compile(text, str(PAGE), "exec"), namespace)  # noqa: S102 - our own page
     assert namespace["compacted"]["rewritten_objects"].tolist() == [0]
     assert namespace["built"].row()["covered_objects"] == 5
     assert namespace["total"] == 3
+    assert spark.read.parquet(f"{tmp_path}/orders").count() == 9
