@@ -22,7 +22,11 @@ outputs of a refused one. The report lists both, and the controller deletes them
 
 A source that cannot be read fails its group; its neighbours on either side are merged as groups of their own, in the
 same run. The report names such objects. A controller that gives their ids to the next plan (`set_aside`) lets it leave
-them alone.
+them alone. A group that failed for a reason that may pass is tried once more, under new ids.
+
+Nodes can be planned and groups merged and checked in other processes (`Elsewhere`). Ids are taken and swaps are passed
+on only by the calling process, when all of them have ended. An attempt writes under ids of its own: one without, as it
+was started again, gives its group back for another round.
 
 Crash safety: outputs are written before the swap is passed on, so a crash leaves only unlisted objects, under ids that
 the controller supplied.
@@ -32,11 +36,11 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import count, takewhile
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -47,9 +51,10 @@ from accel.catalog.compact import refuse_lossy_compaction
 from accel.catalog.dead_objects import FirstKept
 from accel.catalog.from_image import ImageAccess, ImageCatalog, live_rows_of
 from accel.catalog.records import STREAM, Rows, stream_object_rows
-from accel.compaction.attempts import GroupOutcome, bad_source, merge_group
+from accel.compaction.attempts import bad_source, merge_group
 from accel.compaction.plan import CompactionPlan, FailedNode, Group, NodeLeftAlone, NodePlan, assemble_plan
 from accel.compaction.planning import HOUR_MS, NodeSurvey, plan_node
+from accel.compaction.running import ROUNDS_MAX
 from accel.compaction.settings import CompactionSettings
 from accel.errors import AccelError, ImageRefused, MaintenanceRefused, ObjectExists
 from accel.image import MetadataImage, NodeImage, StreamObject, make_node, make_stream, version_number
@@ -67,6 +72,58 @@ Known = Annotated[int, Meta(ge=UNKNOWN, le=2**63 - 1)]
 
 TakeIds = Callable[[int], Sequence[int]]
 """Returns the requested number of object ids, which are never used for other objects."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MergeItem:
+    """A group to merge; the argument of `merge_for_controller`. Picklable.
+
+    Args:
+        group: the group.
+        ids: ids of the outputs, for each attempt.
+    """
+
+    group: Group
+    ids: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MergedGroup:
+    """The result of an attempt to merge and check a group. Picklable.
+
+    Args:
+        group: the group.
+        added: the object of many streams; None if there is none.
+        stream_objects: (stream id, object of that stream alone) pairs.
+        streams: the number of streams of the object of many streams.
+        reason: why it failed; else empty.
+        bad: the source that could not be read; None if there is none.
+        is_retryable: whether another attempt may succeed where this one failed.
+        written_ids: under which outputs may have been written; None if they are not known: no attempt has returned.
+    """
+
+    group: Group
+    added: ObjectRef | None = None
+    stream_objects: tuple[tuple[int, StreamObject], ...] = ()
+    streams: int = 0
+    reason: str = ""
+    bad: BadObject | None = None
+    is_retryable: bool = False
+    written_ids: tuple[int, ...] | None = ()
+
+
+class Elsewhere(NamedTuple):
+    """Plans nodes and merges groups in other processes.
+
+    Attributes:
+        plan: calls `plan_node` for each survey; returns the plans, in any order, and the nodes that failed.
+        merge: calls `merge_for_controller` for each item, and returns the results in any order.
+        attempts_at_once: the number of attempts at a group that may run at the same time.
+    """
+
+    plan: Callable[[Sequence[NodeSurvey], CompactionSettings], Iterable[NodePlan | FailedNode]]
+    merge: Callable[[Sequence[MergeItem], CompactionSettings], Iterable[MergedGroup]]
+    attempts_at_once: int = 1
 
 
 class _Form(Struct, frozen=True, forbid_unknown_fields=True):
@@ -241,6 +298,7 @@ def plan_for_controller(
     system: Components,
     data_times_ms: Mapping[int, int] | None = None,
     set_aside: Collection[int] = (),
+    elsewhere: Elsewhere | None = None,
 ) -> CompactionPlan:
     """Plan which objects to merge; writes nothing. Requests: those of `plan_node`.
 
@@ -253,21 +311,30 @@ def plan_for_controller(
         system: clock and random source.
         data_times_ms: object id -> milliseconds since 1970 of its oldest data.
         set_aside: ids of objects that are left alone, because earlier runs could not read them.
+        elsewhere: plans the nodes; None = in this process.
 
     Raises:
         MaintenanceRefused: the plan would make too many objects of one stream, or sizes are not known.
     """
     bad = np.array(sorted(set_aside), dtype=np.int64)
-    nodes: list[NodePlan] = []
-    failed: list[FailedNode] = []
-    with ImageCatalog(store, image, system=system) as foreign:
-        surveys, left_alone = _surveys(image, settings, int(system.clock() * 1000), data_times_ms or {})
-        for survey in surveys:
-            try:
-                nodes.append(plan_node(foreign.parts, replace(survey, set_aside=bad), settings))
-            except AccelError as error:
-                failed.append(FailedNode.of(survey.node_id, len(survey.live), error))
-    return assemble_plan(int(system.clock() * 1000), settings, tuple(nodes), tuple(left_alone), tuple(failed))
+    now_ms = int(system.clock() * 1000)
+    surveys, left_alone = _surveys(image, settings, now_ms, data_times_ms or {})
+    surveys = [replace(survey, set_aside=bad) for survey in surveys]
+    if elsewhere is None:
+        with ImageCatalog(store, image, system=system) as foreign:
+            found = [_planned(foreign.parts, survey, settings) for survey in surveys]
+    else:
+        found = list(elsewhere.plan(surveys, settings))
+    nodes = tuple(each for each in found if isinstance(each, NodePlan))
+    failed = tuple(each for each in found if isinstance(each, FailedNode))
+    return assemble_plan(now_ms, settings, nodes, tuple(left_alone), failed)
+
+
+def _planned(access: ImageAccess, survey: NodeSurvey, settings: CompactionSettings) -> NodePlan | FailedNode:
+    try:
+        return plan_node(access, survey, settings)
+    except AccelError as error:
+        return FailedNode.of(survey.node_id, len(survey.live), error)
 
 
 def compact_for_controller(
@@ -279,6 +346,7 @@ def compact_for_controller(
     commit: Callable[[Swap], object],
     system: Components,
     data_times_ms: Mapping[int, int] | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> ControllerReport:
     """Carry a plan out, group by group: merge, check, and pass each result to the controller.
 
@@ -289,66 +357,135 @@ def compact_for_controller(
         take_ids: returns ids for the outputs. If another object has an id, the store refuses the write, and the group
             fails.
         commit: commits a swap, or raises; see the table above. To write a file of swaps, collect them here.
+        elsewhere: merges the groups; None = in this process, one after another.
 
     A group that fails is in the report, and does not affect the others.
     """
     with ImageCatalog(store, image, system=system) as foreign:
-        run = _Run(foreign.parts, image, plan.settings, take_ids, commit, data_times_ms or {})
+        access = foreign.parts
+        here = Elsewhere(
+            lambda _surveys, _settings: (),
+            lambda items, settings: (merge_for_controller(access, item, settings) for item in items),
+        )
+        run = _Run(image, plan.settings, take_ids, commit, data_times_ms or {}, elsewhere or here)
         results = [run.retire(group) for node in plan.nodes for group in _dead_runs(image, node)]
-        bad = [each for node in plan.nodes for each in node.bad]
-        todo = list(plan.groups)
-        while todo:
-            result = run.swap(todo.pop(0))
-            results.append(result)
-            if result.bad is not None:
-                bad.append(result.bad)
-                todo = result.group.beside(result.bad.object_id) + todo
+        results += run.merge(plan.groups, is_lazy=elsewhere is None)
+    bad = [each for node in plan.nodes for each in node.bad]
+    bad += [result.bad for result in results if result.bad is not None]
     return ControllerReport(tuple(results), tuple(bad), plan.reasons)
 
 
+def merge_for_controller(
+    access: ImageAccess, item: MergeItem, settings: CompactionSettings, *, attempt: int = 0
+) -> MergedGroup:
+    """Merge a group and check the outputs, as one of any number of attempts. A failure is a result.
+
+    Args:
+        access: to the objects.
+        item: the group.
+        settings: the plan's.
+        attempt: from 0; one that the item has no ids for gives the group back.
+    """
+    group, tried = item.group, list[int]()
+    if attempt >= len(item.ids):
+        return MergedGroup(group, reason="an earlier attempt did not return", is_retryable=True, written_ids=None)
+
+    def prepare(count: int) -> Sequence[int]:
+        tried.extend(item.ids[attempt][:count])
+        return tried
+
+    try:
+        outcome = merge_group(access, group, settings, prepare)
+        ranges = outcome.ranges
+        rows = stream_object_rows(outcome.stream_objects, group.node_id, 0)
+        kept = np.array(list(zip(group.trimmed_ids, group.trimmed_starts, strict=True)), dtype=STREAM)
+        refuse_lossy_compaction(ranges.sources, ranges.output, rows, kept)
+    except Exception as error:
+        logger.warning("%s: not compacted", group.name, exc_info=True)
+        # One of these ids is in use by another object: then none of them is reported for deletion.
+        written = () if isinstance(error, ObjectExists) else tuple(tried)
+        bad, may_pass = bad_source(access, group, error), isinstance(error, AccelError) and error.retryable
+        return MergedGroup(group, reason=_reason(error), bad=bad, is_retryable=may_pass, written_ids=written)
+    streams = 0 if ranges.output is None else len(ranges.output.stream_ids)
+    return MergedGroup(group, outcome.added, outcome.stream_objects, streams, written_ids=tuple(tried))
+
+
 class _Run:
-    """Merges groups and passes them to the controller. Threads: one."""
+    """Lets groups be merged, and passes them to the controller. Threads: one."""
 
     def __init__(
         self,
-        access: ImageAccess,
         image: MetadataImage,
         settings: CompactionSettings,
         take_ids: TakeIds,
         commit: Callable[[Swap], object],
         data_times_ms: Mapping[int, int],
+        elsewhere: Elsewhere,
     ) -> None:
-        self._access = access
         self._image = image
         self._settings = settings
         self._take_ids = take_ids
         self._commit = commit
         self._data_times_ms = data_times_ms
+        self._elsewhere = elsewhere
         self._listed = _listed_ids(image)
+        self._failed: list[SwapResult] = []
 
-    def swap(self, group: Group) -> SwapResult:
-        """Merge one group, check it and pass it on."""
-        taken: list[int] = []
+    def merge(self, groups: Sequence[Group], *, is_lazy: bool) -> list[SwapResult]:
+        """Merge groups, in rounds, and pass each on; ids are taken for all of a round, or for one after another."""
+        results: list[SwapResult] = []
+        todo, tried_again, unlisted = list(groups), set[str](), dict[str, tuple[int, ...]]()
+        for _ in range(ROUNDS_MAX):
+            given: dict[str, MergeItem] = {}
+            items = self._items(todo, given)
+            todo = []
+            for merged in self._elsewhere.merge(items if is_lazy else list(items), self._settings):  # type: ignore[arg-type]  # read once
+                item = given.pop(merged.group.name)
+                left = unlisted.pop(merged.group.name, ()) + self._left_over(item, merged)
+                if merged.is_retryable and merged.group.name not in tried_again:
+                    tried_again.add(merged.group.name)
+                    todo.append(item.group)
+                    unlisted[item.group.name] = left
+                    continue
+                result = self._passed_on(merged, left)
+                results.append(result)
+                todo += [] if result.bad is None else result.group.beside(result.bad.object_id)
+            results += self._failed
+            self._failed = []
+            if not todo:
+                break
+        return results
 
-        def take(count: int) -> Sequence[int]:
-            taken.extend(self._new_ids(count))
-            return taken
+    def _items(self, groups: Sequence[Group], given: dict[str, MergeItem]) -> Iterator[MergeItem]:
+        """The items of groups, with ids; a group that no ids were supplied for has failed."""
+        for group in groups:
+            try:
+                count = group.set_objects + group.stream_objects
+                ids = tuple(tuple(self._new_ids(count)) for _ in range(self._elsewhere.attempts_at_once))
+            except Exception as error:
+                logger.warning("%s: no ids", group.name, exc_info=True)
+                self._failed.append(SwapResult(group, SwapStatus.FAILED, None, _reason(error)))
+            else:
+                given[group.name] = MergeItem(group, ids)
+                yield given[group.name]
 
-        try:
-            outcome = merge_group(self._access, group, self._settings, take)
-            self._check(outcome)
-        except Exception as error:
-            logger.warning("%s: not compacted", group.name, exc_info=True)
-            # One of these ids is in use by another object: then none of them is reported for deletion.
-            unlisted = () if isinstance(error, ObjectExists) else tuple(taken)
-            bad = bad_source(self._access, group, error)
-            return SwapResult(group, SwapStatus.FAILED, None, _reason(error), unlisted, bad)
-        return self._hand_over(outcome)
+    def _left_over(self, item: MergeItem, merged: MergedGroup) -> tuple[int, ...]:
+        """Ids of attempts that others overtook, or that did not return: objects may have been written under them."""
+        if merged.written_ids is not None and len(item.ids) == 1:
+            return ()
+        own = set(merged.written_ids or ())
+        return tuple(each for ids in item.ids if own.isdisjoint(ids) for each in ids)
+
+    def _passed_on(self, merged: MergedGroup, left: tuple[int, ...]) -> SwapResult:
+        if not merged.reason:
+            result = self._hand_over(merged)
+            return replace(result, unlisted_ids=left + result.unlisted_ids)
+        unlisted = left + (merged.written_ids or ())
+        return SwapResult(merged.group, SwapStatus.FAILED, None, merged.reason, unlisted, merged.bad)
 
     def retire(self, group: Group) -> SwapResult:
         """Pass on a swap without outputs: the plan has shown by their indexes that nothing of the sources is needed."""
-        nothing: tuple[tuple[int, StreamObject], ...] = ()
-        return self._hand_over(GroupOutcome(group, None, nothing, None, 0, 0, 0, 0.0))
+        return self._hand_over(MergedGroup(group))
 
     def _new_ids(self, count: int) -> list[int]:
         ids = list(self._take_ids(count))
@@ -360,26 +497,19 @@ class _Run:
             )
         return ids
 
-    def _check(self, outcome: GroupOutcome) -> None:
-        ranges = outcome.ranges
-        if ranges is None:
-            raise MaintenanceRefused(f"{outcome.group.name}: expected what sources and output hold, found nothing")
-        rows = stream_object_rows(outcome.stream_objects, outcome.group.node_id, 0)
-        refuse_lossy_compaction(ranges.sources, ranges.output, rows, _first_kept(self._image))
-
-    def _hand_over(self, outcome: GroupOutcome) -> SwapResult:
-        swap = self._swap_of(outcome)
+    def _hand_over(self, merged: MergedGroup) -> SwapResult:
+        swap = self._swap_of(merged)
         try:
             self._commit(swap)
         except SwapRefused as error:
-            return SwapResult(outcome.group, SwapStatus.REFUSED, swap, str(error), swap.object_ids)
+            return SwapResult(merged.group, SwapStatus.REFUSED, swap, str(error), swap.object_ids)
         except Exception as error:
-            logger.warning("%s: the controller may or may not have committed it", outcome.group.name, exc_info=True)
-            return SwapResult(outcome.group, SwapStatus.UNKNOWN, swap, _reason(error))
-        return SwapResult(outcome.group, SwapStatus.COMMITTED, swap)
+            logger.warning("%s: the controller may or may not have committed it", merged.group.name, exc_info=True)
+            return SwapResult(merged.group, SwapStatus.UNKNOWN, swap, _reason(error))
+        return SwapResult(merged.group, SwapStatus.COMMITTED, swap)
 
-    def _swap_of(self, outcome: GroupOutcome) -> Swap:
-        group, ranges = outcome.group, outcome.ranges
+    def _swap_of(self, merged: MergedGroup) -> Swap:
+        group = merged.group
         node = self._image.node(group.node_id)
         orders = [int(node.order_ids[node.position_of[ref.object_id]]) for ref in group.sources]
         sources = tuple(
@@ -387,9 +517,8 @@ class _Run:
             for ref, order_id in zip(group.sources, orders, strict=True)
         )
         times = [self._data_times_ms.get(ref.object_id, UNKNOWN) for ref in group.sources]
-        held = 0 if ranges is None or ranges.output is None else len(ranges.output.stream_ids)
-        output = None if outcome.added is None else _output(outcome.added, min(orders), _oldest(times), held)
-        own = tuple(_stream_output(stream_id, made) for stream_id, made in outcome.stream_objects)
+        output = None if merged.added is None else _output(merged.added, min(orders), _oldest(times), merged.streams)
+        own = tuple(_stream_output(stream_id, made) for stream_id, made in merged.stream_objects)
         swap = Swap("", self._image.namespace, group.node_id, sources, output, own)
         return msgspec.structs.replace(swap, swap_id=_digest(swap))
 

@@ -159,7 +159,7 @@ class GroupOutcome:
         group: the group.
         added: the object of many streams; None if all streams have their own objects, or no records are left.
         stream_objects: (stream id, object of that stream alone) pairs.
-        ranges: of sources and outputs, as read from their indexes; None if it has no outputs.
+        ranges: of sources and outputs, as read from their indexes.
         requests: of reading the sources and writing and checking the outputs.
         bytes_read: of the sources, and of the outputs' indexes.
         bytes_written: of the outputs, including those that the store copied itself.
@@ -169,7 +169,7 @@ class GroupOutcome:
     group: Group
     added: ObjectRef | None
     stream_objects: tuple[tuple[int, StreamObject], ...]
-    ranges: CompactionRanges | None
+    ranges: CompactionRanges
     requests: int
     bytes_read: int
     bytes_written: int

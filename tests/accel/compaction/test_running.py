@@ -163,7 +163,6 @@ def test_committing_opens_no_object_again(cluster: Cluster) -> None:
 def test_ranges_of_other_objects_are_refused_and_what_they_say_is_checked(cluster: Cluster) -> None:
     outcome = merged(cluster, cluster.plan(SETTINGS).groups[0])
     group = outcome.group
-    assert outcome.ranges is not None
     fewer = CompactionRanges(outcome.ranges.sources[:2], outcome.ranges.output)
     with pytest.raises(ValueError, match=r"\(3, True\), found \(2, True\)"):
         cluster.catalog.commit_compaction(NODE, group.sources, outcome.added, ranges=fewer)
