@@ -85,10 +85,10 @@ def plan_on_spark(
         now_ms = catalog.parts.now_ms()
     work = partial(_plan_node, store, settings)
     outcomes = run_items(
-        spark, work, found.nodes, name="plan nodes", weights=list(map(_seconds, found.nodes)), progress=progress
+        spark, work, found.nodes, name="plan nodes", weights=list(map(node_seconds, found.nodes)), progress=progress
     )
     nodes = tuple(outcome.result for outcome in outcomes if outcome.result is not None)
-    failed = (_failed_node(outcome.item, outcome.error) for outcome in outcomes if outcome.error is not None)
+    failed = (failed_node(outcome) for outcome in outcomes if outcome.result is None)
     ordered = tuple(sorted(failed, key=lambda node: node.node_id))
     return assemble_plan(now_ms, settings, nodes, found.left_alone, ordered)
 
@@ -179,11 +179,14 @@ def _plan_node(store: StoreSpec, settings: CompactionSettings, survey: NodeSurve
         return plan_node(catalog.parts, survey, settings)
 
 
-def _failed_node(survey: NodeSurvey, error: AccelError) -> FailedNode:
-    return FailedNode.of(survey.node_id, len(survey.live), error)
+def failed_node(outcome: ItemOutcome[NodeSurvey, NodePlan]) -> FailedNode:
+    """A node whose task has no result."""
+    error = outcome.error or AssertionError("an outcome has a result or an error")
+    return FailedNode.of(outcome.item.node_id, len(outcome.item.live), error)
 
 
-def _seconds(survey: NodeSurvey) -> float:
+def node_seconds(survey: NodeSurvey) -> float:
+    """The expected seconds of a node's plan."""
     return NODE_SECONDS + len(survey.live) / OBJECTS_A_SECOND
 
 
@@ -193,10 +196,10 @@ def _work_on(store: StoreSpec, settings: CompactionSettings, item: GroupItem) ->
         result = work_on(catalog, item, settings, attempt=this_attempt().number)
     counts = counted.snapshot()
     conflicts = counts.by_operation.get("put", OperationCount()).failures
-    return replace(result, group=_bare(item.group), requests=counts.total.requests, conflicts=conflicts)
+    return replace(result, group=bare(item.group), requests=counts.total.requests, conflicts=conflicts)
 
 
-def _bare(group: Group) -> Group:
+def bare(group: Group) -> Group:
     """A group without what the driver has: it need not be sent back."""
     return replace(group, sources=(), trimmed_ids=group.trimmed_ids[:0], trimmed_starts=group.trimmed_starts[:0])
 

@@ -39,6 +39,8 @@ from spark_jobs.tasks import StoreSpec, require_packages
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from accel.adoption.controller import Elsewhere
+
 Command = Callable[..., Any]
 
 _EXTRA = "pip install 'accel-streams[spark]' (or 'accel-streams[spark,jvm]' if there is no Java)"
@@ -108,6 +110,12 @@ class OnSpark:
             ),
             lambda plan, tell: build_hints_on_spark(spark, self.spec, plan, image=image, progress=tell),
         )
+
+    def elsewhere(self, image: MetadataImage) -> Elsewhere:
+        """See `Engine`."""
+        from spark_jobs.controller import controller_on_spark  # noqa: PLC0415 - `accel.adoption` is optional
+
+        return controller_on_spark(_active(), self.spec, image.namespace)
 
     def scan(self) -> SparkBulkScan:
         """See `Engine`; tasks list the bucket and open objects, and the driver does the rest."""

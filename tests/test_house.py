@@ -21,16 +21,16 @@ MODULE_LINES_MIN = 60
 SMALL_MODULES_MAX = 20
 FUNCTION_LINES_MAX = 70
 BUDGET = {
-    "code lines": 59_170,
-    "code lines without benchmarks and optional rooms": 52_486,
-    "files outside tests": 304,
+    "code lines": 59_290,
+    "code lines without benchmarks and optional rooms": 52_533,
+    "files outside tests": 305,
     "circles of imports": 0,
     "arrows that run up": 0,
     "commands": 46,
     "settings: classes": 12,
     "settings: fields": 90,
     "names of accel.__all__": 42,
-    "lines of tests": 97_200,
+    "lines of tests": 97_381,
     "decision records": 19,
     "words of decision records": 9_000,
     "words of the changelog": 202,

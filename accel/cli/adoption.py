@@ -40,6 +40,7 @@ from accel.catalog import ObjectCatalog
 from accel.catalog.argument_checks import NODE_ID_MAX
 from accel.cli.catalog.compact import CompactionWork, compaction_options, show_foreign_plan
 from accel.cli.catalog.status import image_data
+from accel.cli.engines import Engine, engine_options
 from accel.cli.groups import CommandGroup
 from accel.cli.options import (
     EXIT_PARTIAL,
@@ -280,7 +281,7 @@ def convert(*, dump: Path, namespace: str, image_version: int, output: Output) -
     "Merge objects of an image; the controller commits.",
     "accel adopt compact s3://bucket --image image.json --dry-run",
     "accel adopt compact s3://bucket --image image.json --take-ids broker:take_ids --commit broker:commit",
-    "accel adopt compact s3://bucket --image image.json --take-ids broker:take_ids --swaps swaps.json",
+    "accel adopt compact s3://bucket --image image.json --take-ids broker:take_ids --swaps swaps.json --spark",
     name="compact",
     group=adopt_group,
 )
@@ -290,6 +291,7 @@ def convert(*, dump: Path, namespace: str, image_version: int, output: Output) -
 @compaction_options
 @image_option
 @store_options
+@engine_options()
 def compact_command(
     *,
     work: CompactionWork,
@@ -297,7 +299,7 @@ def compact_command(
     commit: str | None,
     swaps: Path | None,
     image: MetadataImage | None,
-    store: StoreChoice,
+    engine: Engine,
     output: Output,
 ) -> None:
     """Merge many small objects into few large ones, where a controller keeps the metadata.
@@ -309,22 +311,26 @@ def compact_command(
         raise click.UsageError("Missing option '--image' (or ACCEL_IMAGE): the controller's metadata.")
     if not work.is_dry_run and (take_ids is None or (commit is None) == (swaps is None)):
         raise click.UsageError("Without --dry-run the command needs '--take-ids', and either '--commit' or '--swaps'.")
-    opened = store.open()
+    opened = engine.store.open()
     if work.is_dry_run or take_ids is None:
         show_foreign_plan(work, image, opened, output)
         return
     takes = _function("--take-ids", take_ids)
     written: list[Swap] = []
     commits = written.append if commit is None else _function("--commit", commit)
-    with output.progress("planning", moved=opened.moved_bytes):
-        plan = plan_for_controller(opened, image, work.settings, system=SYSTEM)
-    with output.progress("merging groups", len(plan.groups), moved=opened.moved_bytes) as tell:
+    with engine.running(work.settings.nodes, image):
+        elsewhere = engine.elsewhere(image)
+        with output.progress("planning", moved=opened.moved_bytes):
+            plan = plan_for_controller(opened, image, work.settings, system=SYSTEM, elsewhere=elsewhere)
+        with output.progress("merging groups", len(plan.groups), moved=opened.moved_bytes) as tell:
 
-        def commit_one(swap: Swap) -> object:
-            tell()
-            return commits(swap)
+            def commit_one(swap: Swap) -> object:
+                tell()
+                return commits(swap)
 
-        report = compact_for_controller(opened, image, plan, take_ids=takes, commit=commit_one, system=SYSTEM)
+            report = compact_for_controller(
+                opened, image, plan, take_ids=takes, commit=commit_one, system=SYSTEM, elsewhere=elsewhere
+            )
     if swaps is not None:
         swaps.write_bytes(swaps_to_json(written))
     output.show(Shown({"plan": plan.to_dict(), "report": report.to_dict()}, _lines(report, swaps)))

@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import click
 
@@ -38,6 +38,9 @@ from accel.compaction import (
 from accel.hint_building import HintChoice, HintPlan, HintReport, build_hints, opened_catalog, plan_hints
 from accel.image import MetadataImage
 from accel.rendering import Output
+
+if TYPE_CHECKING:
+    from accel.adoption.controller import Elsewhere
 
 GROUP = "accel.engines"
 
@@ -93,6 +96,9 @@ class Engine(Protocol):
     def hint_building(self, image: MetadataImage | None) -> AbstractContextManager[HintBuilding]:
         """For one build of hints."""
 
+    def elsewhere(self, image: MetadataImage) -> Elsewhere | None:
+        """Plans and merges the objects of a controller in other processes; None = this process does."""
+
     def scan(self) -> BulkScan | None:
         """Lists the bucket, and opens objects; None = the scan of this process."""
 
@@ -133,6 +139,9 @@ class InThisProcess:
                 lambda plan, tell: build_hints(catalog, plan, progress=tell),
                 opened.moved_bytes,
             )
+
+    def elsewhere(self, image: MetadataImage) -> None:
+        """See `Engine`."""
 
     def scan(self) -> None:
         """See `Engine`."""

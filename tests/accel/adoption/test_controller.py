@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Sequence
+import pickle
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -14,16 +15,21 @@ from hypothesis import strategies as st
 from accel import ReadAccelerator, StaticImages
 from accel.adoption.controller import (
     ControllerReport,
+    Elsewhere,
+    MergedGroup,
+    MergeItem,
     Swap,
     SwapRefused,
     SwapStatus,
     apply_to_image,
     compact_for_controller,
+    merge_for_controller,
     plan_for_controller,
     swaps_from_json,
     swaps_to_json,
 )
-from accel.compaction import CompactionPlan, CompactionSettings
+from accel.catalog.from_image import ImageAccess, ImageCatalog
+from accel.compaction import CompactionPlan, CompactionSettings, FailedNode, NodePlan, NodeSurvey, plan_node
 from accel.errors import ImageRefused, MaintenanceRefused
 from accel.image import MetadataImage, make_node
 from accel.testing import Crash, CrashStore
@@ -296,3 +302,78 @@ def test_too_few_ids_are_refused() -> None:
     [result] = controller.run(store, take_ids=lambda _: []).groups
     assert (result.status, result.unlisted_ids) == (SwapStatus.FAILED, ())
     assert "expected 1 different object ids" in result.reason
+
+
+# In other processes
+
+
+@dataclass
+class Tasks:
+    """Other processes: `end` returns what a task reports of an item, by the number of the round."""
+
+    store: ObjectStore
+    end: Callable[[ImageAccess, MergeItem, int], MergedGroup]
+    rounds: int = 0
+
+    def elsewhere(self, attempts_at_once: int) -> Elsewhere:
+        return Elsewhere(self.plan, self.merge, attempts_at_once)
+
+    def plan(self, surveys: Sequence[NodeSurvey], chosen: CompactionSettings) -> list[NodePlan | FailedNode]:
+        with ImageCatalog(self.store, namespace="DEFAULT", system=system()) as foreign:
+            return [plan_node(foreign.parts, survey, chosen) for survey in surveys]
+
+    def merge(self, items: Sequence[MergeItem], _: CompactionSettings) -> list[MergedGroup]:
+        self.rounds += 1
+        with ImageCatalog(self.store, namespace="DEFAULT", system=system()) as foreign:
+            return [self.end(foreign.parts, pickle.loads(pickle.dumps(item)), self.rounds) for item in items]  # noqa: S301 - made in the line itself
+
+
+def merged(access: ImageAccess, item: MergeItem, attempt: int = 0) -> MergedGroup:
+    return merge_for_controller(access, item, all_of_it(), attempt=attempt)
+
+
+def killed(item: MergeItem) -> MergedGroup:
+    return MergedGroup(item.group, reason="its process was killed", is_retryable=True, written_ids=None)
+
+
+def after_the_first(access: ImageAccess, item: MergeItem, _: int) -> MergedGroup:
+    merged(access, item)
+    return merged(access, item, 1)
+
+
+def killed_at_first(access: ImageAccess, item: MergeItem, number: int) -> MergedGroup:
+    result = merged(access, item)
+    return killed(item) if number == 1 else result
+
+
+ENDS: list[tuple[Callable[[ImageAccess, MergeItem, int], MergedGroup], int, tuple[int, ...], int]] = [
+    (lambda access, item, _: merged(access, item), 1, (), 1000),
+    (lambda access, item, _: merged(access, item), 2, (1001,), 1000),  # a copy may have run
+    (after_the_first, 2, (1000,), 1001),
+    (lambda access, item, number: merged(access, item, number == 1), 1, (1000,), 1001),  # given back
+    (killed_at_first, 1, (1000,), 1001),
+    (killed_at_first, 2, (1000, 1001, 1003), 1002),
+]
+
+
+@pytest.mark.parametrize(("end", "attempts", "unlisted", "output"), ENDS)
+def test_attempts_in_other_processes_write_under_their_own_ids_and_what_may_be_left_is_named(
+    end: Callable[[ImageAccess, MergeItem, int], MergedGroup], attempts: int, unlisted: tuple[int, ...], output: int
+) -> None:
+    store, controller = world([{1: 2}, {1: 3}], trimmed={1: 1})
+    before = records(store, controller.image)
+    elsewhere = Tasks(store, end).elsewhere(attempts)
+    plan = plan_for_controller(store, controller.image, all_of_it(), system=system(), elsewhere=elsewhere)
+    report = controller.run(store, plan, elsewhere=elsewhere)
+    assert [(each.status, each.unlisted_ids) for each in report.groups] == [(SwapStatus.COMMITTED, unlisted)]
+    assert [swap.object_ids for swap in controller.applied] == [(output,)]
+    assert records(store, controller.image) == before
+
+
+def test_a_group_whose_attempts_never_return_is_named_with_all_ids_that_it_may_have_written() -> None:
+    store, controller = world([{1: 2}, {1: 3}])
+    tasks = Tasks(store, lambda _, item, __: killed(item))
+    [result] = controller.run(store, elsewhere=tasks.elsewhere(1)).groups
+    assert (result.status, result.reason, tasks.rounds) == (SwapStatus.FAILED, "its process was killed", 2)
+    assert result.unlisted_ids == (1000, 1001)
+    assert not controller.applied
