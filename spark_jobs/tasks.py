@@ -221,7 +221,8 @@ def run_items(
 ) -> list[ItemOutcome[Item, Result]]:
     """Run a function on each item in a task of Spark; returns the outcomes in the order of the items.
 
-    Never raises for an item: see `ItemOutcome`. Ctrl-C, or another exception in this thread, cancels the query.
+    Never raises for an item: see `ItemOutcome`. Ctrl-C cancels the query, as does an exception of ``progress``, which
+    this function raises.
 
     Raises:
         MissingExtra: of `require_packages`, before any item runs.
@@ -365,6 +366,8 @@ class _Step(Generic[Item, Result]):
     total: int
     progress: Progress | None
     done: int = 0
+    stopped: BaseException | None = None
+    """What `progress` has raised."""
 
     def run(
         self, packs: list[list[int]], pickled: Mapping[int, bytes], first_attempt: int
@@ -383,6 +386,8 @@ class _Step(Generic[Item, Result]):
                 rows = frame.toArrow()
         except (PySparkException, Py4JError) as error:
             _raise_interrupt_before(error)
+            if self.stopped is not None:
+                raise self.stopped from None
             return self._without_rows(packs, failure_of(error), first_attempt)
         return {row["item"]: self._outcome(row) for row in rows.to_pylist()}
 
@@ -412,8 +417,12 @@ class _Step(Generic[Item, Result]):
         done_before = self.done if first_attempt == 0 else self.total - items
 
         def tell(tasks_done: int) -> None:
-            if self.progress is not None:
-                self.progress(done_before + min(items, tasks_done * items // tasks), self.total)
+            try:
+                if self.progress is not None:
+                    self.progress(done_before + min(items, tasks_done * items // tasks), self.total)
+            except BaseException as error:
+                self.stopped = error
+                raise
 
         described = f"accel: {self.name}, {items} items" + (", second pass" if first_attempt else "")
         context = context_of(self.spark)
@@ -477,7 +486,11 @@ def _tell_tasks_done(context: SparkContext, group: str, tell: Callable[[int], ob
             done = sum(stage.numCompletedTasks for stage in stages)
             if done != told and not ended.is_set():
                 told = done
-                tell(done)
+                try:
+                    tell(done)
+                except BaseException:  # noqa: BLE001 - the thread that waits for the query raises it
+                    context.cancelJobGroup(group)
+                    return
 
 
 @contextmanager

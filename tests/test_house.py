@@ -21,8 +21,8 @@ MODULE_LINES_MIN = 60
 SMALL_MODULES_MAX = 20
 FUNCTION_LINES_MAX = 70
 BUDGET = {
-    "code lines": 59_290,
-    "code lines without benchmarks and optional rooms": 52_533,
+    "code lines": 59_303,
+    "code lines without benchmarks and optional rooms": 52_546,
     "files outside tests": 305,
     "circles of imports": 0,
     "arrows that run up": 0,
@@ -30,7 +30,7 @@ BUDGET = {
     "settings: classes": 12,
     "settings: fields": 90,
     "names of accel.__all__": 42,
-    "lines of tests": 97_381,
+    "lines of tests": 97_609,
     "decision records": 19,
     "words of decision records": 9_000,
     "words of the changelog": 202,

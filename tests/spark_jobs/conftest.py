@@ -1,9 +1,10 @@
-"""Fixtures of the tests on Spark."""
+"""Fixtures of the tests on Spark: on the kind of session that ACCEL_TEST_SPARK names (`tests.spark_jobs.clusters`)."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,18 +15,20 @@ from spark_jobs.session import session
 from spark_jobs.source import register
 from spark_jobs.tasks import StoreSpec
 from tests.servers.fixtures import Endpoint, new_bucket
+from tests.spark_jobs.clusters import CORES, KIND, SHORT_LIVED, connect_server, executors_of_their_own
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CORES = 2
 
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""What a JVM of a few minutes on two cores is told: compile quickly rather than well, and collect in one thread."""
+@pytest.fixture(scope="session")
+def event_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of Spark's log of events."""
+    return tmp_path_factory.mktemp("events")
 
 
 @pytest.fixture(scope="session")
-def spark(moto_endpoint: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(moto_endpoint: Endpoint, tmp_path_factory: pytest.TempPathFactory, event_log: Path) -> Iterator[SparkSession]:
     """A session of two cores. Its processes keep the environment of its start: that of the embedded server."""
     variables = {
         "AWS_ACCESS_KEY_ID": moto_endpoint.access_key,
@@ -38,13 +41,24 @@ def spark(moto_endpoint: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> 
         for name, value in variables.items():
             environment.setenv(name, value)
         environment.delenv("AWS_PROFILE", raising=False)
-        local = str(tmp_path_factory.mktemp("spark"))
+        local = tmp_path_factory.mktemp("spark")
         config = {
-            "spark.local.dir": local,
-            "spark.sql.warehouse.dir": local,
+            "spark.local.dir": str(local),
+            "spark.sql.warehouse.dir": str(local),
             "spark.driver.defaultJavaOptions": SHORT_LIVED,
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.dir": event_log.as_uri(),
+            "spark.eventLog.rolling.enabled": "false",
+            "spark.eventLog.compress": "false",
         }
-        with session(f"local[{CORES}]", config=config) as started:
+        with ExitStack() as stack:
+            master = f"local[{CORES}]"
+            if KIND == "local-cluster":
+                master = "local-cluster[2,1,1024]"
+                config |= executors_of_their_own(environment, local)
+            if KIND == "connect":
+                master, config = stack.enter_context(connect_server(local, config)), {}
+            started = stack.enter_context(session(master, config=config))
             register(started)
             yield started
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from accel.system import StopRequested
 from spark_jobs import tasks
+from spark_jobs.session import context_of
 from spark_jobs.tasks import (
     SECOND_PASS,
     Attempt,
@@ -24,6 +27,7 @@ from spark_jobs.tasks import (
     run_items,
     this_attempt,
 )
+from tests.spark_jobs.clusters import events, named
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,6 +96,20 @@ def test_each_item_has_its_result_in_order_and_a_partition(spark: SparkSession) 
     assert run_items(spark, square, [], name="square") == []
 
 
+def test_a_step_is_one_job_of_one_stage_whose_tasks_are_the_items(spark: SparkSession, event_log: Path) -> None:
+    run_items(spark, square, [1], name="try")  # finds out whether executors have the packages
+    before = events(event_log)
+    run_items(spark, square, range(7), name="try")
+    pause = threading.Event()
+    while len(named(log := events(event_log), "JobEnd")) == len(named(before, "JobEnd")):
+        pause.wait(0.1)
+    log = log[len(before) :]
+    assert [len(each["Stage IDs"]) for each in named(log, "JobStart")] == [1]
+    assert [each["Stage Info"]["Number of Tasks"] for each in named(log, "StageSubmitted")] == [7]
+    started = [each["Task Info"] for each in named(log, "TaskStart")]
+    assert sorted(each["Partition ID"] for each in started) == list(range(7))
+
+
 def test_items_fail_alone_and_run_again_where_it_may_help(spark: SparkSession) -> None:
     good, once, always, bug = run_items(spark, fails, ["good", "once", "always", "bug"], name="try")
     assert (good.result, good.failures) == ("good", 0)
@@ -134,8 +152,9 @@ def test_large_items_have_partitions_and_queries_of_their_own(
 
 
 def test_the_session_keeps_its_settings(spark: SparkSession) -> None:
-    context = spark.sparkContext
-    context.setJobGroup("of the notebook", "mine")
+    context = context_of(spark)
+    if context is not None:
+        context.setJobGroup("of the notebook", "mine")
     spark.conf.set(PARALLELISM, "3")
     try:
         other = partial(run_items, spark, square, range(9), name="b")
@@ -146,10 +165,11 @@ def test_the_session_keeps_its_settings(spark: SparkSession) -> None:
         for thread in threads:
             thread.join()
         assert spark.conf.get(PARALLELISM) == "3"
-        assert context.getLocalProperty("spark.jobGroup.id") == "of the notebook"
+        assert context is None or context.getLocalProperty("spark.jobGroup.id") == "of the notebook"
     finally:
         spark.conf.unset(PARALLELISM)
-        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]  # removes it
+        if context is not None:
+            context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]  # removes it
 
 
 def test_a_frame_of_outcomes_runs_nothing_again(spark: SparkSession, tmp_path: Path) -> None:
@@ -165,17 +185,27 @@ def test_a_row_counts_the_requests_of_its_item(spark: SparkSession, bucket: Stor
     assert [(each.row["requests"], each.row["bytes"]) for each in found if each.row] == [(2, 20)] * 2
 
 
-def test_ctrl_c_cancels_what_still_runs(spark: SparkSession) -> None:
-    def interrupt(done: int, total: int) -> None:
+def ctrl_c() -> None:
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+def stop() -> None:
+    raise StopRequested
+
+
+@pytest.mark.parametrize(("act", "expected"), [(ctrl_c, KeyboardInterrupt), (stop, StopRequested)])
+def test_ctrl_c_and_progress_that_raises_cancel_what_still_runs(
+    spark: SparkSession, event_log: Path, act: Callable[[], None], expected: type[BaseException]
+) -> None:
+    def react(done: int, total: int) -> None:
         del total
         if done == 1:
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            act()
 
-    with pytest.raises(KeyboardInterrupt):
-        run_items(spark, waits, [0, 1], name="try", progress=interrupt)
-    tracker, pause = spark.sparkContext.statusTracker(), threading.Event()
-    for _ in range(300):
-        if not tracker.getActiveJobsIds():
-            return
+    before = len(named(events(event_log), "JobEnd"))
+    with pytest.raises(expected):
+        run_items(spark, waits, [0, 1], name="try", progress=react)
+    pause = threading.Event()
+    while len(found := named(events(event_log), "JobEnd")) == before:
         pause.wait(0.1)
-    pytest.fail(f"jobs go on: {tracker.getActiveJobsIds()}")
+    assert found[-1]["Job Result"]["Result"] == "JobFailed"
