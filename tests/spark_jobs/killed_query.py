@@ -19,7 +19,7 @@ import pyarrow as pa
 from accel.system import SYSTEM
 from spark_jobs.session import session
 from spark_jobs.source import register
-from tests.spark_jobs.conftest import CORES, SHORT_LIVED
+from tests.spark_jobs.clusters import CORES, SHORT_LIVED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
