@@ -229,3 +229,13 @@ def measured(system: Components, *, must_confirm: bool = False) -> bool:
 def skew_seconds(system: Components) -> float:
     """How far the host's clock is ahead of the store's (`StoreClock.skew_seconds`); 0 without a clock of a store."""
     return system.clock.skew_seconds if isinstance(system.clock, StoreClock) else 0.0
+
+
+def release_version() -> str:
+    """The version of the installed package; "0" if Accel runs from a directory."""
+    from importlib import metadata  # noqa: PLC0415 - it takes as long to load as all of a lookup
+
+    try:
+        return metadata.version("accel-streams")
+    except metadata.PackageNotFoundError:
+        return "0"

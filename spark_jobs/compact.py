@@ -19,6 +19,7 @@ from io import StringIO
 from typing import TYPE_CHECKING
 
 from accel.catalog import CatalogSettings, ObjectCatalog
+from accel.catalog.job_runs import COMPACT, SPARK, recorded
 from accel.compaction import (
     CompactionPlan,
     CompactionReport,
@@ -100,7 +101,7 @@ def compact_on_spark(
     *,
     progress: Progress | None = None,
 ) -> CompactionReport:
-    """Run a plan; it is safe to repeat.
+    """Run a plan; it is safe to repeat. The run is recorded (`accel.catalog.job_runs`).
 
     If this process is killed, tasks that are under way end with it (a classic driver), or go on and commit (a client of
     Spark Connect); either way the next run does the rest.
@@ -119,7 +120,7 @@ def compact_on_spark(
         CatalogMissing, StoreError: the catalog cannot be read now. Groups that fail later are in the report.
     """
     work = partial(_work_on, store, plan.settings)
-    with ObjectCatalog.open(store.open()) as catalog:
+    with ObjectCatalog.open(store.open()) as catalog, recorded(catalog.parts, COMPACT, SPARK):
 
         def run(items: Sequence[GroupItem]) -> Iterator[GroupResult]:
             watch = None if progress is None else _Watch(catalog, plan, progress).look

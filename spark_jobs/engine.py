@@ -23,6 +23,7 @@ import click
 from click.core import ParameterSource
 
 from accel.catalog import ObjectCatalog
+from accel.catalog.job_runs import SPARK
 from accel.catalog.verify import Verification, verify
 from accel.cli.engines import Compaction, HintBuilding, Nodes
 from accel.cli.options import StoreChoice, option, required_url
@@ -63,6 +64,11 @@ class OnSpark:
     master: str | None
     ui: bool
     prefix_digits: int
+
+    @property
+    def name(self) -> str:
+        """See `Engine`."""
+        return SPARK
 
     @contextmanager
     def running(self, nodes: Nodes = None, image: MetadataImage | None = None) -> Iterator[None]:

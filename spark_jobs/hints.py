@@ -21,6 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from accel.catalog.from_image import ImageCatalog
+from accel.catalog.job_runs import BUILD_HINTS, SPARK, recorded
 from accel.hint_building import (
     HintChoice,
     HintPlan,
@@ -32,6 +33,7 @@ from accel.hint_building import (
     NodeSnapshot,
     build_node_hints,
     nodes_to_plan,
+    note_hints,
     opened_catalog,
     plan_node_hints,
     remember_failures,
@@ -90,7 +92,7 @@ def build_hints_on_spark(
     image: MetadataImage | None = None,
     progress: Progress | None = None,
 ) -> HintReport:
-    """Build the hints of a plan; it is safe to repeat.
+    """Build the hints of a plan; it is safe to repeat. The run is recorded (`accel.catalog.job_runs`).
 
     Args:
         spark: the session, classic or of Spark Connect.
@@ -102,17 +104,18 @@ def build_hints_on_spark(
     Raises:
         CatalogMissing, StoreError: the catalog cannot be read now. Later failures are in the report.
     """
-    with opened_catalog(store.open(), image) as catalog:
+    with opened_catalog(store.open(), image) as catalog, recorded(catalog.parts, BUILD_HINTS, SPARK) as job:
         timer, namespace = catalog.parts.system.timer, catalog.parts.layout.namespace
-    started = timer()
-    work = partial(_build_node, store, namespace)
-    weights = [_seconds(len(node.to_open)) for node in plan.nodes]
-    outcomes = run_items(spark, work, plan.nodes, name="build hints of nodes", weights=weights, progress=progress)
-    nodes = tuple(sorted(map(_node_report, outcomes), key=lambda node: node.node_id))
-    failed_tasks = sum(outcome.failures for outcome in outcomes)
-    with opened_catalog(store.open(), image) as catalog:
+        started = timer()
+        work = partial(_build_node, store, namespace)
+        weights = [_seconds(len(node.to_open)) for node in plan.nodes]
+        outcomes = run_items(spark, work, plan.nodes, name="build hints of nodes", weights=weights, progress=progress)
+        nodes = tuple(sorted(map(_node_report, outcomes), key=lambda node: node.node_id))
+        failed_tasks = sum(outcome.failures for outcome in outcomes)
         remember_failures(catalog, plan, nodes)
-    return HintReport(nodes, sum(node.requests for node in nodes), failed_tasks, timer() - started)
+        report = HintReport(nodes, sum(node.requests for node in nodes), failed_tasks, timer() - started)
+        note_hints(job, report)
+    return report
 
 
 def _plan_node(store: StoreSpec, namespace: str, choice: HintChoice, node: ListedNode) -> NodePlan:

@@ -55,6 +55,7 @@ import numpy as np
 
 from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.dead_objects import DeadObjects, find_dead, retire_dead
+from accel.catalog.job_runs import GC, RunningJob, recorded
 from accel.catalog.keys import NODE_LISTS, STREAM_SHARDS, must_read
 from accel.catalog.lost_objects import find_lost_dead
 from accel.catalog.node_list import without_expired
@@ -255,6 +256,8 @@ def plan_collection(
 def collect(catalog: ObjectCatalog, plan: CollectionPlan, *, progress: Progress | None = None) -> CollectionReport:
     """Carry a plan out; objects that are needed again since the plan was made are left alone. Repeating it is safe.
 
+    The run is recorded (`job_runs`).
+
     Args:
         catalog: the catalog of the plan.
         plan: of `plan_collection`.
@@ -271,7 +274,25 @@ def collect(catalog: ObjectCatalog, plan: CollectionPlan, *, progress: Progress 
         MaintenanceStopped: the same, or a failed write, after the first change. Finished batches stay finished; the
             error's `report` contains them.
     """
-    parts = catalog.parts
+    with recorded(catalog.parts, GC) as job:
+        try:
+            report = _collect(catalog.parts, plan, progress)
+        except MaintenanceStopped as error:
+            _note(job, plan, error.report)
+            raise
+        _note(job, plan, report)
+        return report
+
+
+def _note(job: RunningJob, plan: CollectionPlan, report: CollectionReport) -> None:
+    job.add(items=len(report.deleted), size_bytes=sum(each.size_bytes for each in report.deleted))
+    for why in (*(why for _, why in report.failed), *plan.doubts.values()):
+        job.add(failures=1, reason=why)
+    if report.not_reached:
+        job.stop()
+
+
+def _collect(parts: CatalogParts, plan: CollectionPlan, progress: Progress | None) -> CollectionReport:
     survey = read_trusted(parts, plan.allow_empty_nodes)
     round_ = _Round(parts, plan)
     try:

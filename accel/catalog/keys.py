@@ -8,6 +8,7 @@
     node-checkpoints    <node>                         Checkpoint
     counters            object-ids                     the next id
     import-progress     (only the table's marker)                      during an import
+    job-runs            <kind>                         JobRuns         see `job_runs`
 
 Numbers are padded with zeros, because listings are in the order of their characters. The contents of each record:
 docs/reference/catalog-records.md, "Keys of the catalog".
@@ -54,6 +55,9 @@ OBJECT_IDS_KEY = "object-ids"
 
 IMPORT_PROGRESS = "import-progress"
 """The table of a running import; without an import the table does not exist."""
+
+JOB_RUNS = "job-runs"
+"""The table of past runs of jobs; it is made with the first one, so that old catalogs get it, too."""
 
 _NODE_DIGITS, _SEQUENCE_DIGITS, _SHARD_DIGITS = 10, 20, 5
 

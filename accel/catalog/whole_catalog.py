@@ -264,7 +264,13 @@ ScannedObject = tuple[ObjectRef, ExistingObject | AccelError]
 
 
 class BulkScan:
-    """Lists the bucket and opens all objects, with threads of this process; a subclass may use a cluster."""
+    """Lists the bucket and opens all objects, with threads of this process; a subclass may use a cluster.
+
+    Attributes:
+        requests: that other processes have sent for it so far.
+    """
+
+    requests: int = 0
 
     def list_objects(self, parts: CatalogParts, progress: Progress | None = None) -> StoredObjects:
         """All objects of the bucket; one request for 1,000 keys.

@@ -23,9 +23,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import click
 
 from accel.catalog import ObjectCatalog
+from accel.catalog.job_runs import LOCAL, RunningJob, recorded
 from accel.catalog.verify import Verification, verify
 from accel.catalog.whole_catalog import BulkScan
 from accel.cli.options import StoreChoice
+from accel.cli.signals import Signals
 from accel.compaction import (
     CompactionPlan,
     CompactionReport,
@@ -84,6 +86,10 @@ class Engine(Protocol):
     """Does the work of one command, within `running`. Threads: one."""
 
     @property
+    def name(self) -> str:
+        """Its name in the records of runs."""
+
+    @property
     def store(self) -> StoreChoice:
         """The store that the user named."""
 
@@ -111,6 +117,11 @@ class InThisProcess:
     """The engine of commands without the flag of another one."""
 
     store: StoreChoice
+
+    @property
+    def name(self) -> str:
+        """See `Engine`."""
+        return LOCAL
 
     def running(self, nodes: Nodes = None, image: MetadataImage | None = None) -> AbstractContextManager[object]:
         """Nothing needs to be started, and plans refuse nodes."""
@@ -153,6 +164,25 @@ class InThisProcess:
             verification = verify(catalog, progress=tell)
         total = opened.snapshot().total
         return verification, total.requests, total.received_bytes
+
+
+@contextmanager
+def recording(engine: Engine, kind: str, signals: Signals, *, is_recorded: bool) -> Iterator[RunningJob]:
+    """Record a run of a job, its planning included; the library's calls in the block are parts of it.
+
+    Args:
+        engine: does the work.
+        kind: one of `accel.catalog.job_runs.KINDS`.
+        signals: that end the work.
+        is_recorded: false for a dry run, and for an image from elsewhere.
+    """
+    if not is_recorded:
+        yield RunningJob(kind, engine.name)
+        return
+    with ObjectCatalog.open(engine.store.open()) as catalog, recorded(catalog.parts, kind, engine.name) as job:
+        yield job
+        if signals:
+            job.stop()
 
 
 def engine_options(*, lists: bool = False) -> Decorator:

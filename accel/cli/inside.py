@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from accel.catalog import records
+from accel.catalog.job_runs import JOB_RUNS_FORM
 from accel.cli.groups import CommandGroup
 from accel.cli.options import INTEGER, StoreChoice, command, store_options, yes_option
 from accel.cli.stream.notation import moment_ms_text
@@ -110,7 +111,7 @@ def _registry() -> FormRegistry:
     from accel.streams import groups  # noqa: PLC0415
 
     registry = FormRegistry()
-    registry.register(FORMAT_FORM, *records.ALL_FORMS, *history_records.ALL_FORMS, groups.READER_GROUP)
+    registry.register(FORMAT_FORM, JOB_RUNS_FORM, *records.ALL_FORMS, *history_records.ALL_FORMS, groups.READER_GROUP)
     return registry
 
 

@@ -30,6 +30,7 @@ from typing import Any
 from accel.catalog.bad_objects import BadObject, Cause, remember
 from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.dead_objects import DeadObjects, retire_dead
+from accel.catalog.job_runs import COMPACT, RunningJob, recorded
 from accel.catalog.node_list import PREPARED_MAX
 from accel.catalog.records import NodeList
 from accel.compaction.attempts import SLOTS_MAX, GroupItem, GroupResult, Status, TimeSlot, is_done, is_open, work_on
@@ -131,7 +132,7 @@ def compact(
     at_once: int = 1,
     progress: Callable[[int, int], object] | None = None,
 ) -> CompactionReport:
-    """Carry a plan out; repeating it is safe.
+    """Carry a plan out; repeating it is safe. The run is recorded (`accel.catalog.job_runs`).
 
     Args:
         catalog: the catalog of the plan.
@@ -151,27 +152,46 @@ def compact(
     """
     system = catalog.parts.system
     started = system.timer()
-    work = _Work(catalog, plan, progress)
-    work.retire()
-    todo = work.still_to_do()
-    run_all = run or (lambda items: run_in_process(catalog, items, plan.settings))
-    try:
-        for number in range(ROUNDS_MAX):
-            is_ahead = run is not None and number == 0
-            items = work.with_ids_and_slots(todo, at_once) if is_ahead else [GroupItem(group) for group in todo]
-            for result in run_all(items):
-                work.take(result)
-                if work.is_stopped and run is None:  # elsewhere all of them have ended
+    with recorded(catalog.parts, COMPACT) as job:
+        work = _Work(catalog, plan, progress)
+        work.retire()
+        todo = work.still_to_do()
+        run_all = run or (lambda items: run_in_process(catalog, items, plan.settings))
+        try:
+            for number in range(ROUNDS_MAX):
+                is_ahead = run is not None and number == 0
+                items = work.with_ids_and_slots(todo, at_once) if is_ahead else [GroupItem(group) for group in todo]
+                for result in run_all(items):
+                    work.take(result)
+                    if work.is_stopped and run is None:  # elsewhere all of them have ended
+                        break
+                work.settle_unknown(todo)
+                todo = work.take_next()
+                if not todo:
                     break
+        except StopRequested:
+            work.stop()
             work.settle_unknown(todo)
-            todo = work.take_next()
-            if not todo:
-                break
-    except StopRequested:
-        work.stop()
-        work.settle_unknown(todo)
-    work.remember()
-    return work.report(system.timer() - started)
+        work.remember()
+        report = work.report(system.timer() - started)
+        _note(job, plan, report, is_stopped=work.is_stopped)
+    return report
+
+
+def _note(job: RunningJob, plan: CompactionPlan, report: CompactionReport, *, is_stopped: bool) -> None:
+    reasons = [node.reason for node in plan.failed] + [bad.reason for bad in report.set_aside]
+    reasons += [each.reason for each in report.groups if each.is_failure]
+    job.add(
+        items=report.rewritten_objects + report.retired_objects,
+        size_bytes=report.rewritten_bytes + report.retired_bytes,
+        requests=report.requests,
+        failures=report.failed_groups + report.failed_nodes + report.failed_retirements + report.set_aside_objects,
+        reason=reasons[0] if reasons else "",
+    )
+    if plan.settings.nodes is None:
+        job.note_limit(plan.settings.max_objects_per_node)
+    if is_stopped:
+        job.stop()
 
 
 ROUNDS_MAX = 8

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 
 from accel.catalog.catalog import ObjectCatalog
+from accel.catalog.job_runs import COMPACT, recorded
 from accel.catalog.parts import ObjectAccess
 from accel.compaction.grouping import MergeCandidate, Run, choose_groups, earliest_starts, removed
 from accel.compaction.plan import CompactionPlan, FailedNode, NodePlan, Skipped, assemble_plan
@@ -195,13 +196,19 @@ def compact_slices(
         looked_at += 1
         tell()
 
-    try:
-        for part in slices:
-            if part.whole.node_id not in done.failed:
-                _compact_slice(catalog, settings, done, part, step, tell)
-                tell()
-    except StopRequested:
-        done.is_stopped = True
+    if not slices:
+        return done
+    with recorded(catalog.parts, COMPACT) as job:
+        try:
+            for part in slices:
+                if part.whole.node_id not in done.failed:
+                    _compact_slice(catalog, settings, done, part, step, tell)
+                    tell()
+        except StopRequested:
+            done.is_stopped = True
+            job.stop()
+        for node in done.failed.values():
+            job.add(failures=1, reason=node.reason)
     return done
 
 

@@ -12,7 +12,6 @@ An object is opened by one request. An object that cannot be opened is reported 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 from accel.catalog import ObjectCatalog
 from accel.catalog.bad_objects import BAD_OBJECTS_MAX, BadObject, Cause, cause_of, objects_left_alone, remember
 from accel.catalog.from_image import ImageAccess, ImageCatalog
+from accel.catalog.job_runs import BUILD_HINTS, RunningJob, recorded
 from accel.catalog.parts import MILLISECONDS, ObjectAccess, Opened, open_each
 from accel.catalog.records import NodeList, Rows, refs_of
 from accel.errors import AccelError
@@ -407,7 +407,7 @@ def plan_node_hints(parts: ObjectAccess, node: ListedNode, choice: HintChoice) -
 def build_hints(
     catalog: ObjectCatalog | ImageCatalog, plan: HintPlan, *, progress: Progress | None = None
 ) -> HintReport:
-    """Build the hints of a plan, one node after another; repeating it is safe.
+    """Build the hints of a plan, one node after another; repeating it is safe. The run is recorded (`job_runs`).
 
     Args:
         catalog: the catalog of the plan.
@@ -425,11 +425,28 @@ def build_hints(
             progress(done, in_all)
 
     built: list[NodeReport] = []
-    with suppress(StopRequested):
-        built.extend(build_node_hints(catalog.parts, node, tell) for node in plan.nodes)
-    nodes = tuple(built)
-    remember_failures(catalog, plan, nodes)
-    return HintReport(nodes, sum(node.requests for node in nodes), 0, timer() - started)
+    with recorded(catalog.parts, BUILD_HINTS) as job:
+        try:
+            built.extend(build_node_hints(catalog.parts, node, tell) for node in plan.nodes)
+        except StopRequested:
+            job.stop()
+        nodes = tuple(built)
+        remember_failures(catalog, plan, nodes)
+        report = HintReport(nodes, sum(node.requests for node in nodes), 0, timer() - started)
+        note_hints(job, report)
+    return report
+
+
+def note_hints(job: RunningJob, report: HintReport) -> None:
+    """Add built hints to the record of a run."""
+    reasons = [reason for node in report.nodes for reason in (*node.errors, *(each.reason for each in node.failures))]
+    job.add(
+        items=sum(node.opened for node in report.nodes),
+        size_bytes=sum(node.written_bytes for node in report.nodes),
+        requests=report.requests,
+        failures=len(reasons),
+        reason=reasons[0] if reasons else "",
+    )
 
 
 def remember_failures(catalog: ObjectCatalog | ImageCatalog, plan: HintPlan, reports: Sequence[NodeReport]) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from importlib import metadata
 from typing import Any, Final
 
 from starlette.exceptions import HTTPException
@@ -26,6 +25,7 @@ from accel.server.guard import App, Guard
 from accel.server.operations import Operation, json_response, openapi, routes_of
 from accel.server.problems import Refused
 from accel.server.sidecar import Sidecar
+from accel.system import release_version
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
     *lookups.OPERATIONS,
@@ -49,7 +49,7 @@ def sidecar_app(sidecar: Sidecar, more: Iterable[BaseRoute] = ()) -> App:
         more: further routes, such as those of `forwarding_app` or of a page; the guard also checks their requests. A
             path that begins with /accel/ has its own secret.
     """
-    document = openapi(OPERATIONS, _version())
+    document = openapi(OPERATIONS, release_version())
 
     async def describe(_: Request) -> Response:
         return json_response(document)
@@ -88,10 +88,3 @@ def _with_problems(router: Router) -> App:
 def _refused(status: int) -> Refused:
     kind, title = TITLES.get(status, ("Refused", "The request was refused."))
     return Refused(kind, status, title, "GET /openapi.json describes all routes")
-
-
-def _version() -> str:
-    try:
-        return metadata.version("accel-streams")
-    except metadata.PackageNotFoundError:
-        return "0"

@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 
 from accel.adoption import controller
+from accel.catalog import job_runs
 from accel.catalog import records as catalog
 from accel.history import columns
 from accel.history import records as history
@@ -39,7 +40,7 @@ from range_index import epoch_times
 
 Dtype = np.dtype[np.void]
 
-CATALOG_FORMS: Final[tuple[RecordForm[Any], ...]] = (FORMAT_FORM, *catalog.ALL_FORMS)
+CATALOG_FORMS: Final[tuple[RecordForm[Any], ...]] = (FORMAT_FORM, *catalog.ALL_FORMS, job_runs.JOB_RUNS_FORM)
 STREAM_FORMS: Final[tuple[RecordForm[Any], ...]] = (
     groups.READER_GROUP,
     owners.OWNER,
@@ -57,6 +58,7 @@ EXPLAINED_BY: Final[dict[str, type[Any]]] = {
     "stream-bucket": catalog.StreamShard,
     "node-checkpoint": catalog.Checkpoint,
     "node-directory": catalog.NodeDirectory,
+    "job-runs": job_runs.JobRuns,
     "segment-owner": owners.Owner,
     "merge-intent": uploads.MergeIntent,
     "writer-numbers": writer_numbers.NumberTable,
@@ -330,13 +332,13 @@ def fields(form: RecordForm[Any]) -> Iterator[tuple[str, str, str]]:
         yield each.name, shown, meant
 
 
-def swap_fields(swap: type[msgspec.Struct]) -> Iterator[tuple[str, str]]:
-    """Name and meaning of what a swap contains, in the order in which it is written."""
+def struct_fields(struct: type[msgspec.Struct]) -> Iterator[tuple[str, str]]:
+    """Name and meaning of what a struct contains, in the order in which it is written."""
     entries = re.findall(
-        r"^    ([a-z_, ]+): (.*?)(?=^    [a-z_, ]+: |\Z)", inspect.getdoc(swap) or "", re.MULTILINE | re.DOTALL
+        r"^    ([a-z_, ]+): (.*?)(?=^    [a-z_, ]+: |\Z)", inspect.getdoc(struct) or "", re.MULTILINE | re.DOTALL
     )
     told = {name: " ".join(text.split()) for names, text in entries for name in names.split(", ")}
-    return ((name, told[name]) for name in swap.__struct_fields__)
+    return ((name, told[name]) for name in struct.__struct_fields__)
 
 
 def versions() -> Iterator[tuple[str, str, str, str]]:
@@ -376,10 +378,11 @@ def page() -> str:
     parts.append(
         _table(("rows", "column", "meaning"), ((of, f"`{name}`", s) for (of, name), s in HINT_COLUMNS.items()))
     )
-    parts.append("## Swaps for a controller: fields\n")
-    for swap in SWAPS:
-        parts.append(f"### {swap.__name__}\n")
-        parts.append(_table(("field", "meaning"), ((f"`{name}`", meant) for name, meant in swap_fields(swap))))
+    for title, structs in (("Runs of jobs", (job_runs.JobRun,)), ("Swaps for a controller", SWAPS)):
+        parts.append(f"## {title}: fields\n")
+        for each in structs:
+            parts.append(f"### {each.__name__}\n")
+            parts.append(_table(("field", "meaning"), ((f"`{name}`", meant) for name, meant in struct_fields(each))))
     parts.append("## Versions\n\nA higher version is refused with `FormatTooNew`, and nothing is changed.\n")
     parts.append(_table(("what", "where", "reads", "writes"), versions()))
     return "\n".join(parts)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import zstandard
 
+from accel.catalog import job_runs, records
 from accel.catalog import keys as catalog_keys
-from accel.catalog import records
 from accel.history.records import ALL_FORMS
 from accel.history.rules.configuration import OffsetUnit
 from accel.history.rules.transactions import COMMITTED_AT_ONCE_MAX
@@ -95,8 +95,8 @@ def test_keys_and_tables_are_those_of_the_code_and_each_form_has_one() -> None:
     assert told.keys() == {each.replace(str(stream.unique_id), "7") for each in named}
     in_catalog = told_keys("Keys of the catalog")
     forms = dict(re.findall(r"^- `([a-z-]+)` in `([a-z-]+)`: \S", section("Keys of the catalog"), re.MULTILINE))
-    assert forms.keys() - {"format"} == {each.name for each in records.ALL_FORMS}
-    assert set(forms.values()) == set(catalog_keys.TABLES)
+    assert forms.keys() - {"format"} == {each.name for each in (*records.ALL_FORMS, job_runs.JOB_RUNS_FORM)}
+    assert set(forms.values()) == {*catalog_keys.TABLES, catalog_keys.JOB_RUNS}
     data = transaction_key(UUID(int=7), UUID(int=7))
     shown = (number_table_key(7, 7), time_part_key(7, 7), data, merging_key(7, 7, 7))
     assert {re.sub(r"0[0-]+7", "7", each) for each in shown} <= in_catalog.keys()
@@ -110,5 +110,6 @@ def test_bounds_are_those_of_the_code() -> None:
     assert f"at most {COMMITTED_AT_ONCE_MAX:,}" in rules
     bounds = {row[0]: row[1] for row in cells(section("Bounds"))}
     assert bounds["format record"] == f"{FORMAT_SIZE_BYTES_MAX >> 10} KiB"
+    assert bounds["runs of a job"] == f"{job_runs.JOB_RUNS_SIZE_BYTES_MAX >> 10} KiB"
     assert bounds["any other"] == f"{VALUE_SIZE_BYTES_MAX >> 20} MiB"
     assert f"{records.NODES_MAX:,} nodes" in bounds["directory of nodes"]

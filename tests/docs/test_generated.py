@@ -70,7 +70,7 @@ def test_each_column_of_hints_is_explained() -> None:
 def test_each_field_of_a_swap_is_explained() -> None:
     page = records.page()
     for swap in records.SWAPS:
-        assert all(f"| `{name}` | {meant} |" in page and meant for name, meant in records.swap_fields(swap))
+        assert all(f"| `{name}` | {meant} |" in page and meant for name, meant in records.struct_fields(swap))
 
 
 def test_each_version_is_in_the_page() -> None:

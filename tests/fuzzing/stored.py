@@ -18,6 +18,7 @@ import numpy as np
 import zstandard
 
 from accel.catalog import records
+from accel.catalog.job_runs import JOB_RUNS_FORM
 from accel.errors import AccelError
 from accel.history import records as codecs
 from accel.history.columns import unpack_keys, unpack_map, unpack_set
@@ -77,7 +78,16 @@ def stored_records() -> Mapping[str, Mapping[str, bytes]]:
 
 FORMS: Mapping[str, RecordForm[Any]] = {
     form.name: form
-    for form in (*records.ALL_FORMS, *codecs.ALL_FORMS, READER_GROUP, FORMAT_FORM, OWNER, NUMBER_TABLE, MERGE_INTENT)
+    for form in (
+        *records.ALL_FORMS,
+        JOB_RUNS_FORM,
+        *codecs.ALL_FORMS,
+        READER_GROUP,
+        FORMAT_FORM,
+        OWNER,
+        NUMBER_TABLE,
+        MERGE_INTENT,
+    )
 }
 """Every form of a record that is stored by itself; those of hints lie in roots."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from accel.cli.catalog import compact, gc, hints, run_all, status, undo, verify
+from accel.cli.catalog import compact, gc, hints, run_all, runs, status, undo, verify
 from accel.cli.groups import CommandGroup
 
 
@@ -22,6 +22,7 @@ for command in (
     compact.compact_command,
     hints.build_hints,
     run_all.run_all,
+    runs.runs,
 ):
     catalog_group.add_command(command)
 catalog_group.add_command(undo.restored_command, "restored")

@@ -10,8 +10,9 @@ from typing import Any
 import click
 
 from accel.adoption.controller import plan_for_controller
+from accel.catalog.job_runs import COMPACT
 from accel.cli.catalog.hints import node_option
-from accel.cli.engines import Compaction, Engine, engine_options
+from accel.cli.engines import Compaction, Engine, engine_options, recording
 from accel.cli.options import (
     EXIT_PARTIAL,
     SIZE,
@@ -57,8 +58,13 @@ class CompactionWork:
 
     def carry_out(self, engine: Engine, output: Output) -> int:
         """Plan, compact unless it is a dry run, and print; returns the exit code."""
+
+        def recorded_run(signals: Signals) -> int:
+            with recording(engine, COMPACT, signals, is_recorded=not self.is_dry_run):
+                return self._carried_out(compaction, output, signals)
+
         with engine.compaction() as compaction:
-            return until_signal(output, lambda signals: self._carried_out(compaction, output, signals))
+            return until_signal(output, recorded_run)
 
     def _carried_out(self, compaction: Compaction, output: Output, signals: Signals) -> int:
         done = Done()

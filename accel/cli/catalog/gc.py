@@ -27,7 +27,8 @@ from accel.catalog.collect import (
     plan_collection,
     total_of,
 )
-from accel.cli.engines import Engine, engine_options
+from accel.catalog.job_runs import GC, RunningJob
+from accel.cli.engines import Engine, engine_options, recording
 from accel.cli.options import (
     INTEGER,
     command,
@@ -167,9 +168,16 @@ class Collection:
         """Plan, collect if ``yes`` is set, and print; returns the exit code."""
 
         def carried_out(signals: Signals) -> int:
+            with recording(engine, GC, signals, is_recorded=self.yes) as job:
+                try:
+                    return collected(signals, job)
+                finally:
+                    job.add(requests=opened.snapshot().total.requests + (scan.requests if scan is not None else 0))
+
+        def collected(signals: Signals, job: RunningJob) -> int:
             with output.progress("keys seen") as tell:
                 plan = plan_collection(
-                    catalog, allow_empty_nodes=self.empty_nodes, progress=signals.at(tell), scan=engine.scan()
+                    catalog, allow_empty_nodes=self.empty_nodes, progress=signals.at(tell), scan=scan
                 )
             uploads = Uploads(find_unfinished(catalog.parts))
             carry_out = collect if self.yes else foresee
@@ -180,11 +188,15 @@ class Collection:
                 output.show(shown_collection(plan, error.report, self.limit, uploads))
                 raise
             if self.yes and not signals:
-                uploads = replace(uploads, failed=abort_unfinished(catalog.parts, uploads.planned))
+                failed = abort_unfinished(catalog.parts, uploads.planned)
+                uploads = replace(uploads, failed=failed)
+                for _, why in failed:
+                    job.add(failures=1, reason=why)
             output.show(shown_collection(plan, report, self.limit, uploads, is_dry_run=not self.yes))
             return int(bool(plan.doubts) or (self.yes and bool(report.failed or uploads.failed)))
 
-        with ObjectCatalog.open(engine.store.open()) as catalog:
+        opened, scan = engine.store.open(), engine.scan()
+        with ObjectCatalog.open(opened) as catalog:
             output.note("listing the bucket")
             return until_signal(output, carried_out)
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import click
 
-from accel.cli.engines import Engine, engine_options
+from accel.catalog.job_runs import BUILD_HINTS
+from accel.cli.engines import Engine, engine_options, recording
 from accel.cli.options import (
     EXIT_PARTIAL,
     INTEGER,
@@ -57,6 +58,11 @@ class HintWork:
         """Plan, build unless it is a dry run, and print; returns the exit code."""
 
         def carried_out(signals: Signals) -> int:
+            is_recorded = image is None and not self.is_dry_run
+            with recording(engine, BUILD_HINTS, signals, is_recorded=is_recorded):
+                return built(signals)
+
+        def built(signals: Signals) -> int:
             with output.progress("looking at hints", moved=building.moved) as tell:
                 plan = building.plan(self.choice, self.nodes, signals.at(tell))
             if self.is_dry_run:

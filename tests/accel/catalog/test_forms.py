@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from accel.catalog import records
+from accel.catalog.job_runs import JOB_RUNS_FORM
 from accel.catalog.records import (
     LIVE,
     OWNED_RANGE,
@@ -65,6 +66,7 @@ FORMS: dict[str, RecordForm[Any]] = {
     "node-checkpoint-1-numbers": records.CHECKPOINT,
     "node-directory-1": records.NODE_DIRECTORY,
     "object-id-counter-1": records.OBJECT_ID_COUNTER,
+    "job-runs-1": JOB_RUNS_FORM,
 }
 every_form = pytest.mark.parametrize("name", FORMS)
 
@@ -72,7 +74,7 @@ every_form = pytest.mark.parametrize("name", FORMS)
 def shown(data: bytes) -> tuple[str, int, object]:
     """The form of a record, its version, and what it says."""
     registry = FormRegistry()
-    registry.register(*records.ALL_FORMS)
+    registry.register(JOB_RUNS_FORM, *records.ALL_FORMS)
     form, version, facts = registry.decode_any(data, "golden")
     return form, version, msgspec.json.decode(msgspec.json.encode(facts))
 

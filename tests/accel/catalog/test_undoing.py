@@ -135,7 +135,7 @@ def test_without_a_version_there_is_nothing_to_undo() -> None:
 def test_a_collector_that_was_first_wins(world: Compacted) -> None:
     with world.open() as catalog:
         world.clock.seconds += catalog.format.retired_seconds + 1
-        counting = CrashStore(world.memory, 1)  # it dooms them, and dies before its journal
+        counting = CrashStore(world.memory, 3)  # it records its run, dooms them, and dies before its journal
         with world.open(counting) as dying, pytest.raises(Crash):
             collect(dying, plan_collection(dying))
         with pytest.raises(CommitRefused, match="being deleted"):

@@ -274,7 +274,7 @@ def test_an_empty_list_is_refused_unless_it_is_allowed(shop: Shop) -> None:
     error = json.loads(refused.stderr.splitlines()[-1])
     assert (refused.exit_code, refused.stdout, error["type"]) == (1, "", "MaintenanceRefused")
     assert "nothing was changed" in error["advice"]
-    assert shop.state() == before
+    assert {key: etag for key, etag in shop.state().items() if "/job-runs/" not in key} == before
     assert shop.run("gc --allow-empty-node 3").exit_code == 1
     assert shop.run("gc --allow-empty-node 3 --allow-empty-node 4").exit_code == 0
 
