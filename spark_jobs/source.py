@@ -71,7 +71,7 @@ from accel.history.store import StreamStore
 from accel.tables.bounds import AllowedIntegers, Bounds, Condition
 from accel.tables.history_batches import chosen_streams
 from accel.tables.object_batches import Listed
-from accel.tables.reading import chosen_objects, history_rows, object_rows
+from accel.tables.reading import chosen_objects, history_rows, job_run_rows, object_rows
 from accel.tables.schemas import RowSource, TableSchema, table_of
 from loaders.errors import KeyMissing
 from loaders.layout import ObjectLayout
@@ -281,6 +281,8 @@ class StreamSetReader(DataSourceReader):
         if table.source is RowSource.HISTORIES:
             names, size = list(chosen_streams(StreamStore.open(store), self.bounds)), self.options.streams_a_task
             return [HistoryPartition(names[at : at + size]) for at in range(0, max(1, len(names)), size)]
+        if table.source is RowSource.RUNS:
+            return [HistoryPartition([])]
         listed, layout = chosen_objects(store, table, self.bounds)
         size = self.options.objects_a_task if table.source is RowSource.OBJECTS else max(1, len(listed))
         parts = np.array_split(listed, max(1, -(-len(listed) // size)))
@@ -299,6 +301,8 @@ class StreamSetReader(DataSourceReader):
 
     def _rows(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         table, store = self.options.table, self.options.store.open()
+        if table.source is RowSource.RUNS:
+            return job_run_rows(store, table)
         if isinstance(partition, HistoryPartition):
             return self._kept(history_rows(store, table, self.bounds, names=partition.names))
         if isinstance(partition, ObjectPartition):

@@ -16,6 +16,7 @@
 | `cuts`          | a segment in a recorded cut (kind `recorded`), or in the cut that its stream begins with    |
 |                 | (kind `head`)                                                                               |
 | `events`        | an event of one stream, between two cuts or times                                           |
+| `job_runs`      | a recorded run of compact, build-hints or gc                                                |
 
 Columns, and the requests of each table: `accel.tables.schemas`; the meanings of the columns are in the site's
 reference, made by tests/docs/metadata_tables.py. docs/how-to/querying.md shows how to use the tables. All functions
@@ -71,6 +72,7 @@ __all__ = [
     "cuts",
     "epochs",
     "events",
+    "job_runs",
     "objects",
     "records",
     "segments",
@@ -171,3 +173,10 @@ def _place(name: str, cut: Cut | None, time_ms: int | None) -> Cut | int | None:
     if cut is not None and time_ms is not None:
         raise ValueError(f"expected {name}_cut or {name}_time_ms, found both")
     return time_ms if cut is None else cut
+
+
+def job_runs(
+    store: ObjectStore, *, columns: Sequence[str] | None = None, filters: Sequence[Condition] = ()
+) -> pa.RecordBatchReader:
+    """The last 100 runs of each job that the catalog records. Requests: 4."""
+    return read_table(store, TABLES["job_runs"], columns, filters)

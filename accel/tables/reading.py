@@ -19,6 +19,7 @@ import pyarrow as pa
 from pyarrow.parquet import filters_to_expression
 
 from accel.catalog import ObjectCatalog
+from accel.catalog.job_runs import read_runs
 from accel.history.store import StreamStore
 from accel.tables.bounds import Bounds, Condition
 from accel.tables.history_batches import chosen_streams, history_batches
@@ -113,6 +114,27 @@ def history_rows(
         yield from history_batches(streams, chosen, table.name, bounds, columns)
 
 
+def job_run_rows(store: ObjectStore, table: TableSchema) -> Iterator[pa.RecordBatch]:
+    """The recorded runs of jobs, newest first; one batch. Requests: one for the catalog, one a kind.
+
+    Raises:
+        CorruptObject, FormatTooNew: the runs of a kind cannot be read.
+    """
+    with ObjectCatalog.open(store) as catalog:
+        found = read_runs(catalog.parts.keys.tables)
+    for error in found.unreadable.values():
+        raise error
+    rows = [
+        {**row, "begin_time": _microseconds(row["began_ms"]), "end_time": _microseconds(row["ended_ms"])}
+        for row in found.rows()
+    ]
+    return iter([pa.RecordBatch.from_pylist(rows, schema=table.columns)])
+
+
+def _microseconds(milliseconds: int | None) -> int | None:
+    return None if milliseconds is None else milliseconds * 1000
+
+
 def read_table(
     store: ObjectStore, table: TableSchema, columns: Sequence[str] | None, filters: Sequence[Condition]
 ) -> pa.RecordBatchReader:
@@ -126,6 +148,8 @@ def read_table(
     def rows(bounds: Bounds, needed: Collection[str]) -> Iterator[pa.RecordBatch]:
         if table.source is RowSource.HISTORIES:
             return history_rows(store, table, bounds, needed=needed)
+        if table.source is RowSource.RUNS:
+            return job_run_rows(store, table)
         listed, layout = chosen_objects(store, table, bounds)
         return object_rows(store, layout, listed, table, bounds)
 

@@ -12,6 +12,7 @@
     | `cuts`          | a segment in a recorded cut of a stream, | 7 a stream, 1 a cut                             |
     |                 | or in the cut that the stream begins at  |                                                 |
     | `events`        | an event of one stream                   | about 20 for the cuts, then those of reading    |
+    | `job_runs`      | a run of a job: compact, build-hints, gc | 4                                               |
 
 The first four are tables of the *catalog*: their rows are of the objects of one image. The next three are tables of
 *histories*: their rows are of the streams of all scopes. Spark's data source and `accel.tables` both use these schemas.
@@ -48,6 +49,8 @@ class RowSource(Enum):
     """The histories of streams."""
     EVENTS = "events"
     """The events of one stream."""
+    RUNS = "runs"
+    """The records of runs of jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +171,18 @@ _ALL = (
         "events",
         pa.schema({**_OF_STREAMS, "segment": _NAME, "offset": _NUMBER, "time": _TIME, "payload": pa.binary()}),
         RowSource.EVENTS,
+    ),
+    TableSchema(
+        "job_runs",
+        pa.schema(
+            {
+                **dict.fromkeys(("kind", "run_id", "version", "engine"), _NAME),
+                **dict.fromkeys(("begin_time", "end_time"), _TIME),
+                **dict.fromkeys(("outcome", "reason"), _NAME),
+                **dict.fromkeys(("items", "size_bytes", "requests", "failures", "max_objects_per_node"), _NUMBER),
+            }
+        ),
+        RowSource.RUNS,
     ),
 )
 

@@ -76,6 +76,19 @@ OWN: Final[dict[tuple[str, str], str]] = {
     ("events", "offset"): "offset of the event in its segment",
     ("events", "time"): "when it arrived; null if it was written without a time",
     ("events", "payload"): "its bytes",
+    ("job_runs", "kind"): "`compact`, `build-hints` or `gc`",
+    ("job_runs", "run_id"): "of this run alone",
+    ("job_runs", "version"): "release of Accel",
+    ("job_runs", "engine"): "`local` or `spark`",
+    ("job_runs", "begin_time"): "when it began, by the store's clock",
+    ("job_runs", "end_time"): "when it ended; null: it still runs, or was killed",
+    ("job_runs", "outcome"): "`done`, `partial` (with failures), `stopped`, `failed` or `not ended`",
+    ("job_runs", "items"): "objects that were merged or retired, opened for hints, or deleted",
+    ("job_runs", "size_bytes"): "of merged and retired objects, written hints or deleted objects",
+    ("job_runs", "requests"): "that the job has counted",
+    ("job_runs", "failures"): "what could not be done",
+    ("job_runs", "reason"): "the first of these failures",
+    ("job_runs", "max_objects_per_node"): "of a compaction of all nodes: nodes with more objects are compacted",
 }
 """Meanings of the other columns, by table and column."""
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from accel import tables
 from accel.catalog import ObjectCatalog
 from accel.catalog.verify import verify
 from accel.compaction import CompactionSettings, Status
@@ -53,6 +54,8 @@ def test_objects_become_as_few_as_planned_and_every_record_reads_back(spark: Spa
     assert records_crc(store, old_image) == before
     [row] = report_frame(spark, report).collect()
     assert (row.rewritten_objects, row.added_objects, row.failed_groups) == (13, len(plan.groups), 0)
+    [run] = tables.job_runs(store).read_all().to_pylist()
+    assert (run["kind"], run["engine"], run["items"], run["outcome"]) == ("compact", "spark", 13, "done")
 
 
 @pytest.mark.usefixtures("spark")

@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 
 from accel import tables
 from accel.catalog import ObjectCatalog
+from accel.catalog.job_runs import GC, recorded
 from accel.tables import TABLES
 from spark_jobs.tasks import StoreSpec
 from tests.accel.history.store.bench import Bench
@@ -223,8 +224,9 @@ def test_an_empty_catalog_has_empty_tables(spark: SparkSession, bucket: StoreSpe
         assert read(spark, bucket, table).collect() == []
 
 
-def test_histories_are_the_tables_that_arrow_has(spark: SparkSession, bucket: StoreSpec) -> None:
+def test_histories_and_runs_are_the_tables_that_arrow_has(spark: SparkSession, bucket: StoreSpec) -> None:
     store = bucket.open()
+    make_catalog(store)
     bench = Bench(store=store)
     bench.create()
     bench.scale_once()
@@ -235,6 +237,9 @@ def test_histories_are_the_tables_that_arrow_has(spark: SparkSession, bucket: St
         expected = getattr(tables, table)(store).read_all()
         found = read(spark, bucket, table, streams_per_task="2").toArrow()
         assert found.cast(expected.schema).sort_by("stream").equals(expected.sort_by("stream"))
+    with ObjectCatalog.open(store) as catalog, recorded(catalog.parts, GC) as job:
+        job.add(items=3)
+    assert read(spark, bucket, "job_runs").toArrow().to_pylist() == tables.job_runs(store).read_all().to_pylist()
     assert read(spark, bucket, "epochs", streams_per_task="2").rdd.getNumPartitions() == 2
     assert {row.stream for row in read(spark, bucket, "segments", scope=SCOPE, stream="b").collect()} == {"b"}
     [one] = read(spark, bucket, "segments", stream_id="1").collect()

@@ -16,8 +16,11 @@ from hypothesis import strategies as st
 
 from accel import tables
 from accel.catalog import ObjectCatalog
+from accel.catalog.job_runs import COMPACT, GC, recorded
 from accel.errors import CatalogMissing, KeyMissing
+from loaders.errors import CorruptObject
 from loaders.store import CountingStore, MemoryStore
+from loaders.tables import raw_key
 from tests.accel.history.store.bench import Bench
 from tests.examples import examples
 from tests.spark_jobs.worlds import fill, make_catalog, split_off
@@ -36,12 +39,16 @@ READERS: dict[str, Callable[..., pa.RecordBatchReader]] = {name: getattr(tables,
 
 
 def filled() -> MemoryStore:
-    """Two nodes, five objects, and one of a stream of its own; and the history of a stream."""
+    """Two nodes, five objects, and one of a stream of its own; the history of a stream; and runs of two jobs."""
     store = MemoryStore()
     make_catalog(store)
     fill(store, 4, OBJECTS_OF_4)
     fill(store, 7, OBJECTS_OF_7)
     split_off(store, 7, 8)
+    with ObjectCatalog.open(store) as catalog:
+        for kind, failures in ((COMPACT, 1), (GC, 0), (GC, 2)):
+            with recorded(catalog.parts, kind) as job:
+                job.add(items=5, failures=failures)
     return store
 
 
@@ -81,6 +88,20 @@ def test_objects_are_those_that_the_catalog_lists() -> None:
     ]
     assert all(row["key"] == layout.object_key(row["object_id"]) for row in rows)
     assert all(store.get(row["key"]).object_size_bytes == row["size_bytes"] for row in rows)
+
+
+def test_runs_of_jobs_say_how_they_ended_and_damaged_ones_are_told_at_once() -> None:
+    store = filled()
+    found = rows_of(tables.job_runs(store, columns=["kind", "outcome", "items", "requests", "end_time"]))
+    assert sorted((row["kind"], row["outcome"]) for row in found) == [
+        *((COMPACT, "partial"), (GC, "done"), (GC, "partial"))
+    ]
+    assert {(row["items"], row["requests"], row["end_time"] is None) for row in found} == {(5, 0, False)}
+    with ObjectCatalog.open(store) as catalog:
+        key = raw_key(catalog.parts.keys.tables.table("job-runs"), GC)
+        key.write(b"", key.get())
+    with pytest.raises(CorruptObject, match="job-runs"):
+        tables.job_runs(store)
 
 
 def test_ranges_blocks_and_records_are_those_that_were_written() -> None:
