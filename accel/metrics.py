@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, Protocol
 
+from accel.catalog.job_runs import JobStats
 from accel.errors import MissingExtra
 from accel.lookup.stats import AcceleratorStats
 from loaders.counting import CacheStats, HistogramStats
@@ -96,6 +97,7 @@ class AccelCollector(Collector):
         clock: returns how far the host's clock is ahead of the store's, as `Connection.clock_skew_seconds` does; None =
             no such metric.
         groups: returns the work of readers of groups, as `Connection.group_stats` does; None = no such metrics.
+        jobs: returns the runs of jobs, or None while they are not known; None = no such metrics.
 
     Complexity: of a scrape O(caches + operations x outcomes + objects of nodes with hints).
     """
@@ -108,6 +110,8 @@ class AccelCollector(Collector):
         scaling: Callable[[], AutoScaling | None] | None = None,
         clock: Callable[[], float] | None = None,
         groups: Callable[[], GroupReading] | None = None,
+        *,
+        jobs: Callable[[], JobStats | None] | None = None,
     ) -> None:
         self._accelerator = accelerator
         self._store = store
@@ -115,6 +119,7 @@ class AccelCollector(Collector):
         self._scaling = scaling
         self._clock = clock
         self._groups = groups
+        self._jobs = jobs
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: so that a registry does not query the accelerator at registration."""
@@ -141,6 +146,9 @@ class AccelCollector(Collector):
             yield _gauge("accel_clock_skew_seconds", text, self._clock())
         if self._groups is not None:
             yield from _groups(self._groups())
+        jobs = None if self._jobs is None else self._jobs()
+        if jobs is not None:
+            yield from _job_families(jobs)
 
 
 def _lookups(stats: AcceleratorStats) -> Iterator[Metric]:
@@ -267,6 +275,16 @@ def _groups(stats: GroupReading) -> Iterator[Metric]:
     if stats.lag_seconds is not None:
         text = "The largest lag that they reported; absent if none reported within its lease."
         yield _gauge("accel_group_reader_lag_seconds", text, stats.lag_seconds)
+
+
+def _job_families(jobs: JobStats) -> Iterator[Metric]:
+    """A job without any success, and objects without an image, have no sample: 0 would say that all is well."""
+    if jobs.success_age_seconds:
+        text = "Since a job last did all its work; absent if it never did."
+        yield _gauges("accel_job_success_age_seconds", text, "kind", jobs.success_age_seconds)
+    if jobs.waiting_objects is not None:
+        text = "Objects of nodes beyond the number above which compaction reduces a node."
+        yield _gauge("accel_compaction_waiting_objects", text, jobs.waiting_objects)
 
 
 def _counter(name: str, text: str, value: float) -> Metric:

@@ -19,7 +19,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Iterator
+from concurrent.futures import wait
+from contextlib import suppress
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final, NamedTuple, ParamSpec, TypeVar
@@ -28,8 +31,10 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from accel.catalog.job_runs import JobStats, RecordedRuns, read_runs
+from accel.compaction import CompactionSettings
 from accel.errors import AccelError, ImageTooOld, NoThread
-from accel.image_source import ImageSource
+from accel.image_source import ImageSource, PolledImages
 from accel.lookup.async_accelerator import AsyncReadAccelerator
 from accel.metrics import AccelCollector
 from accel.server.problems import Refused
@@ -38,6 +43,7 @@ from accel.settings import Settings
 from accel.streams.connection import Connection, connect
 from accel.streams.settings import ConnectionSettings
 from accel.system import SYSTEM, Components
+from accel.units import milliseconds
 from loaders.counting import SECONDS_BOUNDS, Histogram
 from loaders.errors import redacted
 from loaders.store import CountingStore
@@ -56,6 +62,12 @@ THREADS: Final = 16
 
 SLOW_REQUEST_SECONDS: Final = 5.0
 """While a request to the store has taken longer than this, the sidecar reports that it is degraded."""
+
+JOBS_INTERVAL_SECONDS: Final = 60.0
+"""For metrics, the records of jobs are read again after this time at the earliest."""
+
+JOBS_WAIT_SECONDS: Final = 1.0
+"""How long a scrape waits for these records; later ones find them."""
 
 OPEN_RETRY_SECONDS: Final = 1.0
 """Pause before opening the store is retried."""
@@ -117,6 +129,9 @@ class Sidecar:
         self._opened: AsyncReadAccelerator | None = None  # perhaps not ready yet
         self._accelerator: AsyncReadAccelerator | None = None
         self._failed: BaseException | None = None
+        self._source: ImageSource | None = None
+        self._runs: RecordedRuns | None = None
+        self._runs_due_seconds = -math.inf
         self._threads = Threads(THREADS, "accel-sidecar")
         self._opening: asyncio.Task[None] | None = None
         self._seconds: dict[tuple[str, int], Histogram] = {}
@@ -215,7 +230,29 @@ class Sidecar:
         yield seconds
         connection = self._connection
         caches, clock = connection.cache_stats, connection.clock_skew_seconds
-        yield from AccelCollector(self._accelerator, self.store, caches, clock=clock).collect()
+        yield from AccelCollector(self._accelerator, self.store, caches, clock=clock, jobs=self._jobs).collect()
+
+    def _jobs(self) -> JobStats | None:
+        """What metrics say of jobs, called by a scrape; None while it is not known, or the catalog is not ours."""
+        source = self._source
+        if self._images is not None or not isinstance(source, PolledImages):
+            return None
+        if self._runs_due_seconds <= (now_seconds := self.system.timer()):
+            self._runs_due_seconds = now_seconds + JOBS_INTERVAL_SECONDS
+            with suppress(NoThread):
+                wait([self._threads.submit(self._read_runs)], JOBS_WAIT_SECONDS)
+        if self._runs is None:
+            return None
+        parts = self._connection.catalog.parts
+        now_ms, skew_seconds = milliseconds(parts.system.clock()), parts.format.clock_skew_seconds
+        default_max = CompactionSettings().max_objects_per_node
+        return self._runs.stats(source.cached(), now_ms, skew_seconds, default_max)
+
+    def _read_runs(self) -> None:
+        try:
+            self._runs = read_runs(self._connection.catalog.parts.keys.tables, self._runs)
+        except AccelError as error:
+            logger.warning("the records of jobs could not be read, and are read again later: %s", _told(error))
 
     async def _keep_opening(self) -> None:
         pause_seconds = most = OPEN_RETRY_SECONDS
@@ -238,8 +275,8 @@ class Sidecar:
 
     def _open_accelerator(self) -> AsyncReadAccelerator:
         if self._opened is None:  # else only warming it failed
-            source = self._connection.catalog.images() if self._images is None else self._images()
-            self._opened = AsyncReadAccelerator(source, self.store, settings=self._lookups, system=self.system)
+            self._source = self._connection.catalog.images() if self._images is None else self._images()
+            self._opened = AsyncReadAccelerator(self._source, self.store, settings=self._lookups, system=self.system)
         return self._opened
 
 

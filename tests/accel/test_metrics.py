@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 import accel
 from accel import MetadataImage, StaticImages
+from accel.catalog.job_runs import JobStats
 from accel.errors import InvalidRequest, KeyMissing, StoreUnavailable
 from accel.image import ImageVersion
 from accel.metrics import AccelCollector
@@ -257,7 +258,14 @@ def test_hints_are_as_old_as_their_build() -> None:
 def test_every_metric_that_is_deployed_or_documented_exists() -> None:
     with settled(line_store(2), line_image([0, 1])) as one:
         store = CountingStore(MemoryStore(), Clock())
-        collector = AccelCollector(one, store, scaling=AutoScaleStats, groups=GroupReaderStats, clock=lambda: 0.0)
+        collector = AccelCollector(
+            one,
+            store,
+            scaling=AutoScaleStats,
+            groups=GroupReaderStats,
+            clock=lambda: 0.0,
+            jobs=lambda: JobStats({"gc": 1.0}, 0),
+        )
         collected = list(collector.collect())
     names = {family.name + "_total" * (family.type == "counter") for family in collected}
     assert all(len(family.documentation.split()) >= 2 for family in collected)

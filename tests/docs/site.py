@@ -19,6 +19,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 import accel
+from accel.catalog.job_runs import JobStats
 from accel.metrics import AccelCollector
 from accel.streams.shared.auto_scale import AutoScaleStats
 from accel.system import SYSTEM
@@ -163,7 +164,8 @@ def _metrics() -> str:
     image = accel.MetadataImage.from_dict({"streams": [], "nodes": []})
     store = CountingStore(MemoryStore(), SYSTEM.timer)
     with accel.ReadAccelerator(accel.StaticImages(image), store) as accelerator:
-        families = list(AccelCollector(accelerator, store, scaling=AutoScaleStats).collect())
+        jobs = JobStats({"compact": 0.0}, 0)
+        families = list(AccelCollector(accelerator, store, scaling=AutoScaleStats, jobs=lambda: jobs).collect())
     rows = []
     for family in families:
         labels = sorted({label for sample in family.samples for label in sample.labels} - {"le"})

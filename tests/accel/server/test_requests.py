@@ -6,20 +6,25 @@ import asyncio
 import random
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 import accel
-from accel import ObjectCatalog, ReadAccelerator
+from accel import MetadataImage, ObjectCatalog, ReadAccelerator, StaticImages
+from accel.catalog.job_runs import COMPACT, recorded
 from accel.server import Sidecar
 from accel.server.app import OPERATIONS
 from accel.server.guard import App
 from accel.streams.groups import ReaderGroup
+from accel.system import SYSTEM
 from loaders.format import RecordBatch
+from loaders.store.decorated import GETS, DecoratedStore, StoreCall
 from tests.accel.server.asking import AUTHORISED, NODE, STREAM, ask, asked, filled, post, serving
 
+Answer = TypeVar("Answer")
 Asking = Callable[[App, Sidecar], Awaitable[None]]
 
 
@@ -276,3 +281,41 @@ async def test_metrics_and_stats_tell_of_requests(app: App) -> None:
     stats = (await ask(app, "/v1/stats")).json
     assert (stats["state"], stats["lookups"]["lookups"]) == ("ready", 1)
     assert stats["store"]["get"]["requests"] > 0
+
+
+class RunsRead(DecoratedStore):
+    """Counts reads of the records of compactions."""
+
+    count = 0
+
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
+        self.count += call.operation in GETS and call.key.endswith("/job-runs/compact")
+        return send()
+
+
+async def jobs_told(app: App) -> dict[str, str]:
+    lines = (await ask(app, "/metrics")).body.decode().splitlines()
+    return dict(line.split(" ") for line in lines if line.startswith(("accel_job", "accel_compaction")))
+
+
+def test_metrics_tell_of_jobs_read_once_a_minute_and_of_a_job_without_a_run_nothing() -> None:
+    waiting, age = "accel_compaction_waiting_objects", 'accel_job_success_age_seconds{kind="compact"}'
+
+    async def main() -> None:
+        store = RunsRead(filled())
+        async with serving(store) as (app, sidecar):
+            assert await jobs_told(app) == {waiting: "0.0"}
+            with ObjectCatalog.open(store) as catalog, recorded(catalog.parts, COMPACT) as job:
+                job.note_limit(4)
+            store.count = 0
+            assert await jobs_told(app) == {waiting: "0.0"}
+            assert store.count == 0
+            sidecar.system = replace(sidecar.system, timer=lambda: SYSTEM.timer() + 61)
+            told = await jobs_told(app)
+            assert (store.count, sorted(told), told[waiting]) == (1, [waiting, age], "6.0")
+            assert 0 <= float(told[age]) < 3600
+        elsewhere = StaticImages(MetadataImage.from_dict({"streams": [], "nodes": []}))
+        async with serving(store, images=lambda: elsewhere) as (app, _):
+            assert await jobs_told(app) == {}
+
+    asyncio.run(main())
