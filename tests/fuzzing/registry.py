@@ -42,6 +42,7 @@ _REASONS: Mapping[str, tuple[str, ...]] = {
         "loaders.object_index:ObjectIndexLoader.open",
         "loaders.object_index:open_fetched",
         "loaders.store.memory:MemoryStore.open_uploads",
+        "spark_jobs.event_source:StreamSpec.open",
         "spark_jobs.survey:SparkBulkScan.open_objects",
         "spark_jobs.tasks:StoreSpec.open",
     ),
