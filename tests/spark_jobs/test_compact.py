@@ -11,6 +11,7 @@ from accel import tables
 from accel.catalog import ObjectCatalog
 from accel.catalog.verify import verify
 from accel.compaction import CompactionSettings, Status
+from accel.system import StopRequested
 from spark_jobs.compact import compact_on_spark, plan_on_spark, report_frame
 from spark_jobs.tasks import StoreSpec
 from tests.spark_jobs.worlds import Spans, fill, job, lose, make_catalog, records_crc
@@ -154,3 +155,24 @@ def test_a_damaged_source_is_set_aside_and_its_neighbours_are_merged_by_further_
     assert report.requests > 0
     again = compact_on_spark(spark, bucket, plan_on_spark(spark, bucket, settings))
     assert (again.is_partial, again.set_aside) == (False, ())
+
+
+def test_a_stop_cancels_the_query_and_the_report_has_what_was_done(spark: SparkSession, bucket: StoreSpec) -> None:
+    store = bucket.open()
+    make_catalog(store)
+    fill(store, 4, objects(24))
+    settings = CompactionSettings(rewrite_all=True, min_age_seconds=0, max_sources_per_group=2)
+    plan = plan_on_spark(spark, bucket, settings)
+
+    def stop(*_: int) -> None:
+        raise StopRequested
+
+    report = compact_on_spark(spark, bucket, plan, progress=stop)
+    done = [each for each in report.groups if not each.is_failure]
+    assert 0 < len(done) < len(report.groups) == len(plan.groups)
+    assert report.failed_groups == len(report.groups) - len(done)
+    again = compact_on_spark(spark, bucket, plan)
+    assert (again.is_partial, len(again.groups)) == (False, len(plan.groups))
+    with ObjectCatalog.open(store) as catalog:
+        assert len(catalog.refresh().nodes[4]) == 24 - len(plan.groups)
+        assert not verify(catalog).problems
