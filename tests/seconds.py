@@ -23,6 +23,11 @@ LONG: Final[Mapping[str, Sequence[str]]] = {
     "tests/accel/cli/test_shared_folders.py::test_lost_and_found_of_a_volume_is_named_and_stops_no_command": [],
     "tests/accel/cli/test_stream_reads.py::test_who_interrupts_a_read_that_follows_learns_where_to_go_on": ["15"],
     "tests/accel/cli/test_stream_write.py::test_an_interrupted_write_says_how_many_events_are_durable": ["15"],
+    "tests/accel/compaction/test_attempts.py::"
+    "test_whatever_comes_between_two_requests_of_an_attempt_the_group_is_done_once": [
+        "other_attempt",
+        "late_collection",
+    ],
     "tests/accel/compaction/test_interruptions.py::"
     "test_a_compaction_that_died_before_any_of_its_writes_is_finished_by_the_next_one": ["another plan"],
     "tests/accel/compaction/test_dead_data.py::test_a_deleted_stream_among_live_ones_goes_within_the_promised_days": [

@@ -290,9 +290,14 @@ def _lines(planned: Fields, plan: CompactionPlan, report: CompactionReport | Non
     what = f"{count_text(report.rewritten_objects, 'object')} of {size_text(report.rewritten_bytes)}"
     own = count_text(report.added_stream_objects, "stream object")
     cost = f"{count_text(report.requests, 'request')}, {time_text(report.seconds)}"
-    failed = f"{count_text(report.failed_groups, 'group')} and {count_text(report.failed_tasks, 'task')} failed"
     if report.retired_objects:
         what += f" ({count_text(report.retired_objects, 'more object')} retired, of which nothing is needed)"
+    failed = _failed_text(report)
+    yield f"{what} became {report.added_objects} and {own} of {size_text(report.added_bytes)}; {failed}; {cost}"
+
+
+def _failed_text(report: CompactionReport) -> str:
+    failed = f"{count_text(report.failed_groups, 'group')} and {count_text(report.failed_tasks, 'task')} failed"
     if report.failed_retirements:
         failed += f", objects of {count_text(report.failed_retirements, 'node')} not retired"
     if report.failed_nodes:
@@ -301,14 +306,16 @@ def _lines(planned: Fields, plan: CompactionPlan, report: CompactionReport | Non
         failed += f", {count_text(report.set_aside_objects, 'object')} set aside"
     if report.lost_groups:
         failed += f", {report.lost_groups} left to another run"
-    yield f"{what} became {report.added_objects} and {own} of {size_text(report.added_bytes)}; {failed}; {cost}"
+    if report.done_elsewhere_groups:
+        failed += f", {count_text(report.done_elsewhere_groups, 'group')} done by attempts that did not report it"
+    return failed
 
 
 def _not_done(report: CompactionReport) -> Iterator[str]:
     for bad in report.set_aside[:GROUPS_SHOWN_MAX]:
         yield f"set aside: object {bad.object_id} of node {bad.node_id}, {bad.cause.text}: {bad.reason}"
     for ended in report.groups:
-        if ended.is_failure or ended.status is Status.LOST:
+        if ended.is_failure or ended.status in (Status.LOST, Status.DONE_ELSEWHERE):
             yield f"{ended.status}: {ended.group.name}: {ended.reason}"
 
 

@@ -19,7 +19,7 @@ from accel.testing import Crash, Fault, FaultStore
 from loaders.store import CountingStore, ObjectStore
 from loaders.store.decorated import DecoratedStore, StoreCall
 from tests.accel.compaction.world import ONE_AT_A_TIME, Cluster, all_of_it
-from tests.examples import swept
+from tests.examples import examples, swept
 from tests.world import Answer, Interrupted, World, each_crash, is_write
 
 NODE, OTHER = 4, 7
@@ -177,7 +177,7 @@ def meddle(groups: Groups, rng: Random, depth: int) -> None:
             groups.attempt(rng.randrange(3), rng.randrange(2), _Meddled(groups, rng, depth))
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(examples(50)))
 def test_interleaved_attempts_that_die_anywhere_do_each_group_once(seed: int) -> None:
     groups, rng = Groups(), Random(seed)
     for _ in range(4):
