@@ -145,12 +145,12 @@ def test_a_running_query_follows_splits_and_merges(spark: SparkSession, orders: 
     writing = orders.follow(spark).writeStream.foreachBatch(sink)
     query = writing.option("checkpointLocation", str(tmp_path)).start()
     try:
-        for seal in (["0@0"], ["2@1", "3@1"], ["1@0"]):
+        for first, *others in (["0@0"], ["2@1", "3@1"], ["1@0"]):
             orders.write(20)
-            (orders.stream.split if len(seal) == 1 else orders.stream.merge)(*seal)
+            orders.stream.merge(first, *others) if others else orders.stream.split(first)
         orders.write(20)
         while query.isActive and sum(map(len, sink.batches)) < orders.count:
-            query.awaitTermination(0.05)
+            query.awaitTermination(timeout=1)
     finally:
         query.stop()
     assert sink.by_key() == orders.written
