@@ -33,7 +33,7 @@ from tests.spark_jobs.worlds import Spans, fill, make_catalog, put, records_crc
 NODE_ID = 4
 OBJECTS = 40
 LIVE_STREAM = 9
-PROGRAM_SECONDS = 300
+PROGRAM_SECONDS = 240
 DAYS = 2 * 86_400.0
 """After so long no id is prepared, and no reader has an image with the replaced objects any more."""
 

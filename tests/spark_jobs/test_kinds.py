@@ -14,7 +14,7 @@ from tests.counting import ROOT
 from tests.spark_jobs.clusters import KIND
 
 MODULES = ("test_tasks", "test_hints", "test_compact")
-KIND_SECONDS = 400
+KIND_SECONDS = 280
 
 
 @pytest.mark.skipif(KIND != "local", reason="runs in such a process")
