@@ -133,7 +133,7 @@ def test_the_exit_codes_of_the_operations_page_are_those_of_the_command_line() -
     assert codes == {0, EXIT_FAILURE, EXIT_USAGE, EXIT_PROBLEMS, EXIT_PARTIAL}
 
 
-JOBS = page_named("jobs")
+JOBS = page_named("schedule")
 
 
 def from_cron() -> Iterator[list[str]]:
