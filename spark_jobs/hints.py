@@ -5,7 +5,7 @@
 
 A task does for its node what `accel catalog build-hints` does for all nodes (`accel.hint_building`): it opens new
 objects, 32 at a time, copies the rest from the previous generation, and writes the hints. So nodes are built in
-parallel, and all data of a node stays on one machine: 128 MiB of entries in memory, briefly three times as much, and
+parallel, and all data of a node stays on one machine: 64 MiB of entries in memory, briefly three times as much, and
 about 7 bytes an entry on its disk.
 
 All nodes are one query of Spark, those with most new objects first (`spark_jobs.tasks`). A node whose hints cannot be

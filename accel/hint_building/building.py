@@ -471,7 +471,7 @@ def build_node_hints(parts: ObjectAccess, plan: NodePlan, tell: Callable[[], obj
     """Build one node's hints; the result contains the failures.
 
     Requests: one for each object to open, and those of `write_filters` and `SnapshotBuild.write`. Memory: a data object
-    of filters, and 128 MiB of entries, for a moment three times this size; further entries are in temporary files.
+    of filters, and 64 MiB of entries, for a moment three times this size; further entries are in temporary files.
 
     Args:
         parts: of the catalog, or of an image from elsewhere.

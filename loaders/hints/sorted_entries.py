@@ -33,7 +33,7 @@ from loaders.hints.entry_columns import COLUMN_NAMES, EntryColumns
 from loaders.lifetime import Closing
 from loaders.tables.columns import pack_columns, unpack_arrays
 
-ENTRIES_SIZE_BYTES_MAX = 128 << 20
+ENTRIES_SIZE_BYTES_MAX = 64 << 20
 """Bytes of columns that are collected for a run; sorting briefly needs three times as much memory."""
 
 RUN_GROUP_ROWS = 1 << 14
@@ -94,7 +94,7 @@ class EntrySorter(Closing):
     """Sorts entries that are added in any order, with bounded memory; a context manager that is used once.
 
     Args:
-        size_bytes_max: of the entries that are collected for a run: 128 MiB by default.
+        size_bytes_max: of the entries that are collected for a run: 64 MiB by default.
         folder: of the temporary files; by default the folder of the system. The files have no names, and the system
             deletes them when the process ends.
 
