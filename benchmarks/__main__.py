@@ -32,6 +32,7 @@ BENCHMARKS: Final = {
     "cold_requests": "lookups.run_requests",
     "cold_hints": "lookups.run_hints",
     "hint_build": "catalog.run_hint_build",
+    "spark_nodes": "catalog.run_spark_nodes",
     "catalog_refresh": "catalog.run_catalog_refresh",
     "compaction_copy": "compaction.run",
     "compaction_aging": "compaction.run_aging",

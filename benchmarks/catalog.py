@@ -12,11 +12,16 @@ A node of 2,000 objects of 100 streams each, in a store in memory. Both sides wr
 of 2,000 objects; ours finds the hints of the 1,984 older objects in the bucket and copies them, the peer opens all
 objects (`--all`). Requests are counted, so they are the same in each run and on each machine; seconds are those of the
 work itself, without network latency.
+
+`spark_nodes`: the hints of five nodes, of which one has half of all objects, on Spark with two cores, against one
+process that builds one node after another. Both open all objects, of 300 streams each, in a folder. As Spark begins
+with the largest node, its time is about that of this node, with the start of tasks.
 """
 
 from __future__ import annotations
 
 import random
+import tempfile
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -35,14 +40,28 @@ from accel.catalog.records import (
     make_rows,
 )
 from accel.catalog.stream_shards import shards_of
-from accel.hint_building import Depth, HintChoice, ListedNode, NodeReport, build_node_hints, plan_node_hints
+from accel.hint_building import (
+    Depth,
+    HintChoice,
+    HintReport,
+    ListedNode,
+    NodeReport,
+    build_hints,
+    build_node_hints,
+    plan_hints,
+    plan_node_hints,
+)
 from accel.system import SYSTEM
 from benchmarks.harness import AnswersDiffer, Comparison, interleave
 from loaders.format import ObjectEncoder, RecordBatch
 from loaders.hints import SnapshotReader, read_pack_root
 from loaders.layout import HINTS_PREFIX
+from loaders.object_writer import ObjectWriter
 from loaders.store import CountingStore, MemoryStore, ObjectStore
 from loaders.tables import FormatRecord
+from spark_jobs.hints import build_hints_on_spark, plan_hints_on_spark
+from spark_jobs.session import session
+from spark_jobs.tasks import StoreSpec
 
 NODES = 10
 OBJECTS = 5_000
@@ -214,3 +233,50 @@ def run_hint_build(rounds: int = 7) -> list[Comparison]:
         Comparison.exact(f"{name}, requests", ours.requests, "requests", whole, peer.requests),
         timings.compare(f"{name}, time", peer=whole, unit="s"),
     ]
+
+
+OBJECTS_OF_NODES = (2_000, 500, 500, 500, 500)
+STREAMS_OF_OBJECT = 300
+ALL_HINTS = HintChoice(depth=Depth.ALL)
+
+
+def run_spark_nodes(rounds: int = 7) -> list[Comparison]:
+    """Seconds for the hints of all nodes."""
+    with tempfile.TemporaryDirectory() as folder, session("local[2]") as spark:
+        spec = StoreSpec(f"file://{folder}")
+        for node_id, objects in enumerate(OBJECTS_OF_NODES):
+            _write_node(spec, node_id, objects)
+
+        def ours() -> int:
+            plan = plan_hints_on_spark(spark, spec, ALL_HINTS)
+            return _covered(build_hints_on_spark(spark, spec, plan))
+
+        def one_process() -> int:
+            with ObjectCatalog.open(spec.open()) as catalog:
+                return _covered(build_hints(catalog, plan_hints(catalog, ALL_HINTS)))
+
+        timings = interleave(ours, one_process, rounds=min(rounds, 3))
+    return [timings.compare("spark_nodes: hints of five nodes, two cores", peer="one process", unit="s")]
+
+
+def _write_node(spec: StoreSpec, node_id: int, objects: int) -> None:
+    store, streams = spec.open(), range(node_id * STREAMS_OF_OBJECT, (node_id + 1) * STREAMS_OF_OBJECT)
+    if not node_id:
+        ObjectCatalog.init(store, FORMAT, system=SYSTEM)
+    with ObjectCatalog.open(store) as catalog, catalog.open_node(node_id) as writer:
+        writer.open_streams(streams)
+        for first in range(0, objects, OBJECTS_A_COMMIT):
+            uploads = []
+            for number, object_id in enumerate(writer.prepare(OBJECTS_A_COMMIT), first):
+                with ObjectWriter(store, catalog.parts.layout, object_id, nonce=SYSTEM.nonce) as upload:
+                    for stream_id in streams:
+                        upload.write(stream_id, [RecordBatch(stream_id, 1, number, 1, b"record")])
+                uploads.append((upload.ref, upload.ranges))
+            writer.commit_uploads(uploads, ids_ahead=0)
+
+
+OBJECTS_A_COMMIT = 250
+
+
+def _covered(report: HintReport) -> int:
+    return int(report.row()["covered_objects"])

@@ -146,6 +146,7 @@ ELSEWHERE: dict[str, str] = {
     "loaders.store.decorated.CountingStore": "test_no_request_is_lost_between_threads of test_counting.py",
     "loaders.store.spooled.SpooledUpload": "contract.py of stores: parts that are put side by side",
     "loaders.store.s3.CurrentCredentials": "tests/loaders/store/test_rotated_credentials.py",
+    "spark_jobs.session._Jvm": "one thread reads what it prints, one asks: tests/spark_jobs/test_session.py",
     "loaders.tables.records.FormRegistry": "is filled while modules are imported, and read from then on",
 }
 """Class -> why no scenario has it."""
