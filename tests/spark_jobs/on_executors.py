@@ -66,9 +66,11 @@ def pause(seconds: float) -> None:
 def disturbed(
     work: Work, scenario: str, mark: str, store: StoreSpec, settings: CompactionSettings, item: GroupItem
 ) -> GroupResult:
-    """The work on a group; the first attempt at the first one is disturbed."""
-    attempt = this_attempt()
-    if attempt != (0, 0):
+    """The work on a group; the first attempt at the first one is disturbed, while first attempts at the others wait."""
+    group, attempt = this_attempt()
+    if (group, attempt) != (0, 0):
+        while attempt == 0 and not Path(mark).exists():  # no copy is started before the others have ended
+            pause(0.1)
         return work(store, settings, item)
     commit = ObjectCatalog.commit_compaction
 

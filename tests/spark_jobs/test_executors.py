@@ -192,6 +192,8 @@ def test_what_a_killed_driver_did_not_do_the_next_run_does(cluster: str, tmp_pat
 def test_a_server_goes_on_when_its_client_is_killed(tmp_path: Path) -> None:
     store, before = make(tmp_path, "waits")
     mark = tmp_path / "waits.mark"
+    with ObjectCatalog.open(store) as catalog:
+        old = set(catalog.image().nodes[NODE_ID].object_ids[:4].tolist())
     with ExitStack() as stack:
         url = stack.enter_context(connect_server(tmp_path, {}))
         written = stack.enter_context(live_writer(store))
@@ -200,6 +202,5 @@ def test_a_server_goes_on_when_its_client_is_killed(tmp_path: Path) -> None:
         client.send_signal(signal.SIGKILL)
         client.wait()
         with ObjectCatalog.open(store) as catalog:
-            old = set(catalog.image().nodes[NODE_ID].object_ids[:4].tolist())
             wait_for(lambda: old.isdisjoint(catalog.refresh().nodes[NODE_ID].object_ids.tolist()), "the server stopped")
     check(store, before, written)

@@ -194,7 +194,7 @@ def test_a_failure_to_start_is_one_sentence(reason: str | None, stderr: list[str
 @pytest.mark.usefixtures("bucket_on_s3")
 def test_spark_that_does_not_start_says_why_in_one_sentence_also_as_json(bucket: StoreSpec) -> None:
     make_catalog(bucket.open())
-    command = ["catalog", "verify", bucket.url, "--spark", "--master", "yarnn[1]", "--output", "json"]
+    command = ["catalog", "verify", bucket.url, "--spark", "--master", "nowhere[1]", "--output", "json"]
     program = [sys.executable, "-m", "accel.cli", *command]
     done = subprocess.run(program, capture_output=True, text=True, check=False, timeout=200)  # noqa: S603 - our own
     assert (done.returncode, done.stdout) == (1, "")
