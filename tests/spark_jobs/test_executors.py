@@ -192,15 +192,14 @@ def test_what_a_killed_driver_did_not_do_the_next_run_does(cluster: str, tmp_pat
 def test_a_server_goes_on_when_its_client_is_killed(tmp_path: Path) -> None:
     store, before = make(tmp_path, "waits")
     mark = tmp_path / "waits.mark"
-    with ObjectCatalog.open(store) as catalog:
-        old = set(catalog.image().nodes[NODE_ID].object_ids[:4].tolist())
     with ExitStack() as stack:
         url = stack.enter_context(connect_server(tmp_path, {}))
-        written = stack.enter_context(live_writer(store))
         client = stack.enter_context(program(url, str(tmp_path), str(tmp_path), "waits"))
         wait_for(mark.exists, "the attempt did not begin", client)
+        written = stack.enter_context(live_writer(store))  # now, so that the plan has all of the objects and no other
         client.send_signal(signal.SIGKILL)
         client.wait()
         with ObjectCatalog.open(store) as catalog:
-            wait_for(lambda: old.isdisjoint(catalog.refresh().nodes[NODE_ID].object_ids.tolist()), "the server stopped")
+            replaced = set(range(OBJECTS))
+            wait_for(lambda: replaced.isdisjoint(catalog.refresh().nodes[NODE_ID].object_ids.tolist()), "it stopped")
     check(store, before, written)
