@@ -18,6 +18,7 @@ Some are defined in `loaders/errors.py` and exported here too, so that this modu
     │   ├── WriteConflict          a conditional write was not decided: read again            (retryable)
     │   ├── RangeInvalid           the requested bytes are outside the object
     │   ├── StoreUnavailable       throttled, timed out or connection lost                    (retryable)
+    │   │   ├── StoreThrottled     the store asks for fewer requests: 503 SlowDown, 429          (retryable)
     │   │   └── EndpointUnreachable  nothing answers at the endpoint's name and port      (retryable)
     │   └── RequestRefused         the store rejects the request itself
     ├── FormatError                bytes that do not have their format
@@ -107,6 +108,7 @@ from loaders.errors import (
     RequestRefused,
     StoreError,
     StoreFull,
+    StoreThrottled,
     StoreUnavailable,
     TableError,
     TableMissing,
@@ -174,6 +176,7 @@ __all__ = [
     "StillPending",
     "StoreError",
     "StoreFull",
+    "StoreThrottled",
     "StoreUnavailable",
     "StreamDeleted",
     "TableError",

@@ -25,7 +25,7 @@ from accel.catalog.job_runs import JobStats
 from accel.errors import MissingExtra
 from accel.lookup.stats import AcceleratorStats
 from loaders.counting import CacheStats, HistogramStats
-from loaders.store import CountingStore
+from loaders.store import CountingStore, StoreCounts
 
 try:
     from prometheus_client.core import (
@@ -237,11 +237,22 @@ def _cache_families(caches: Mapping[str, CacheStats]) -> Iterator[Metric]:
 
 
 def _requests(store: CountingStore) -> Iterator[Metric]:
-    counts = store.snapshot().by_operation
+    snapshot = store.snapshot()
+    counts = snapshot.by_operation
     sent = {name: count.sent_bytes for name, count in counts.items()}
     received = {name: count.received_bytes for name, count in counts.items()}
     yield _counters("accel_store_sent_bytes", "Bytes of bodies sent to the store.", "operation", sent)
     yield _counters("accel_store_received_bytes", "Bytes of bodies received from the store.", "operation", received)
+    text = "Requests that the client sent again within a request."
+    repeated = {name: count.repeated for name, count in counts.items()}
+    yield _counters("accel_store_repeated_requests", text, "operation", repeated)
+    text = "Time from the first answer to the last one of requests that were sent again."
+    lost = {name: count.lost_seconds for name, count in counts.items()}
+    yield _counters("accel_store_repeated_seconds", text, "operation", lost)
+    text = "Answers by which the store asked for fewer requests (503 SlowDown, 429)."
+    throttled = {name: count.throttled for name, count in counts.items()}
+    yield _counters("accel_store_throttled_answers", text, "operation", throttled)
+    yield from _causes(snapshot)
     text = "1 if the store was unavailable at the last request that ended, or did not accept the credentials."
     yield _gauge("accel_store_failing", text, int(store.is_failing))
     text = "Time since the start of the oldest request under way; 0 if there is none."
@@ -254,6 +265,16 @@ def _requests(store: CountingStore) -> Iterator[Metric]:
         seconds.add_metric(kind, _buckets(histogram), histogram.total)
     yield requests
     yield seconds
+
+
+def _causes(counts: StoreCounts) -> Iterator[Metric]:
+    text = "Requests to the store by what they were for, with repetitions."
+    requests = CounterMetricFamily("accel_cause_requests", text, labels=("cause", "operation"))
+    for kind, count in counts.counts.items():
+        requests.add_metric(kind, count.requests + count.repeated)
+    yield requests
+    moved = {cause: count.sent_bytes + count.received_bytes for cause, count in counts.by_cause.items()}
+    yield _counters("accel_cause_bytes", "Bytes of bodies sent and received, by what they were for.", "cause", moved)
 
 
 def _scales(stats: AutoScaling) -> Iterator[Metric]:

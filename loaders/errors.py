@@ -18,7 +18,8 @@ should not parse it.
     │   ├── NamespaceShared        an object that another system wrote is at the key of an object to be written
     │   ├── WriteConflict          a conditional write raced another one and was not decided: read again
     │   ├── RangeInvalid           the requested bytes are outside the object
-    │   ├── StoreUnavailable       throttled, timed out or connection lost; the retries are used up
+    │   ├── StoreUnavailable       timed out, failed or lost its connection; the retries are used up
+    │   │   ├── StoreThrottled     the store asks for fewer requests: 503 SlowDown, 429
     │   │   └── EndpointUnreachable  nothing answers at the endpoint's name and port
     │   └── RequestRefused         the store rejects the request itself
     ├── TableError                 a versioned table could not carry out a request
@@ -251,6 +252,15 @@ class StoreUnavailable(StoreError):
 
     retryable = True
     advice = "try again later; if it lasts, check the health of the store and the request rates"
+
+
+class StoreThrottled(StoreUnavailable):
+    """The store asks for fewer requests, or is overloaded (503 SlowDown, 429), after all retries."""
+
+    advice = (
+        "send fewer requests at a time: a smaller parallel_loads, jobs one after the other or at another time; "
+        "a 503 without a code may also come from a proxy whose server is down"
+    )
 
 
 class EndpointUnreachable(StoreUnavailable):

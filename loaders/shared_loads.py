@@ -48,6 +48,7 @@ from loaders.errors import AccelError, RangeInvalid
 from loaders.lifetime import PerProcess, ProcessLock
 from loaders.settings import MIB
 from loaders.store import ObjectStore
+from loaders.store.bill import RequestCause, caused_by
 from loaders.threads import start_thread
 
 K = TypeVar("K")
@@ -714,7 +715,8 @@ class SharedChunks:
         return self._fetch(key, number * self._page_bytes, (number + 1) * self._page_bytes, counted)
 
     def _fetch(self, key: str, start: int, end: int, counted: _Counted) -> bytes:
-        body = self._store.get_range(key, start, end).body
+        with caused_by(RequestCause.DATA):
+            body = self._store.get_range(key, start, end).body
         with self._lock:
             self._requests += 1
             self._fetched += len(body)

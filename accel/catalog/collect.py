@@ -80,6 +80,7 @@ from loaders.object_index import OpenedObject
 from loaders.object_ref import ObjectRef
 from loaders.object_writer import fetch_mark
 from loaders.store.base import DELETE_BATCH_KEYS_MAX
+from loaders.store.bill import RequestCause, caused_by
 from loaders.store.decorated import folder_of
 
 T = TypeVar("T")
@@ -203,6 +204,7 @@ def tallies_of(objects: Iterable[Collectable]) -> dict[Reason, ObjectTotals]:
     return {reason: ObjectTotals(len(of_reason), sum(of_reason)) for reason, of_reason in sizes.items()}
 
 
+@caused_by(RequestCause.GC)
 def plan_collection(
     catalog: ObjectCatalog,
     *,

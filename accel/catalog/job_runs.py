@@ -39,6 +39,7 @@ from accel.errors import FormatError, TableMissing
 from accel.image import MetadataImage
 from accel.system import release_version
 from loaders.errors import redacted
+from loaders.store.bill import RequestCause, caused_by
 from loaders.tables import RecordForm, Tables, TypedKey, Versioned
 from loaders.tables.records import INT64_MAX
 
@@ -49,6 +50,9 @@ BUILD_HINTS: Final = "build-hints"
 GC: Final = "gc"
 KINDS: Final = (COMPACT, BUILD_HINTS, GC)
 """The jobs whose runs are recorded, by the names of their commands."""
+
+CAUSES: Final = {COMPACT: RequestCause.COMPACTION, BUILD_HINTS: RequestCause.HINTS, GC: RequestCause.GC}
+"""What the requests of these runs are counted as."""
 
 LOCAL: Final = "local"
 SPARK: Final = "spark"
@@ -238,18 +242,19 @@ def recorded(parts: ObjectAccess, kind: str, engine: str = LOCAL) -> Iterator[Ru
     if outer is not None and outer.kind == kind:
         yield outer
         return
-    job = RunningJob(kind, engine, parts if isinstance(parts, CatalogParts) else None)
-    job.write()
-    token = _RUNNING.set(job)
-    try:
-        yield job
-    except BaseException as error:
-        job.end(error)
-        raise
-    else:
-        job.end(None)
-    finally:
-        _RUNNING.reset(token)
+    with caused_by(CAUSES[kind]):
+        job = RunningJob(kind, engine, parts if isinstance(parts, CatalogParts) else None)
+        job.write()
+        token = _RUNNING.set(job)
+        try:
+            yield job
+        except BaseException as error:
+            job.end(error)
+            raise
+        else:
+            job.end(None)
+        finally:
+            _RUNNING.reset(token)
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,7 @@ from loaders.merge.plan import plan_merge
 from loaders.merge.transfer import ROW_SIZE_BYTES_MAX
 from loaders.object_index import OpenedObject
 from loaders.object_ref import ObjectRef
+from loaders.store.bill import RequestCause, caused_by
 
 Progress = Callable[[int, int], object]
 """Called with (done, total)."""
@@ -95,6 +96,7 @@ class NodeSurvey:
     set_aside: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
 
+@caused_by(RequestCause.COMPACTION)
 def plan_compaction(
     catalog: ObjectCatalog, settings: CompactionSettings, *, progress: Progress | None = None
 ) -> CompactionPlan:

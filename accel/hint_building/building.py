@@ -47,6 +47,7 @@ from loaders.hints.packs import FilterEntry
 from loaders.object_index import OpenedObject
 from loaders.object_ref import ObjectRef
 from loaders.store import CountingStore, ObjectStore
+from loaders.store.bill import RequestCause, caused_by
 
 REASON_SIZE_MAX = 2_000
 """Maximum characters of a failure's text."""
@@ -350,6 +351,7 @@ class HintReport:
         return {**self.row(), "per_node": [asdict(node) for node in self.nodes]}
 
 
+@caused_by(RequestCause.HINTS)
 def plan_hints(
     catalog: ObjectCatalog | ImageCatalog,
     choice: HintChoice,

@@ -47,7 +47,8 @@ from loaders.plan import LoadAll, policy_of
 from loaders.settings import BLOCK_INDEXES_SIZE_BYTES_MAX, HINT_TTL_SECONDS, MIB
 from loaders.shared_loads import LastChunks, done_future
 from loaders.store import ObjectStore
-from loaders.store.decorated import TracedStore
+from loaders.store.bill import RequestCause, caused_by
+from loaders.store.decorated import CountingStore, TracedStore, counting_store
 from loaders.store.hedged import HedgedStore
 from loaders.threads import Arrivals, SharedThreads, uninterrupted
 from range_index import ObjectRanges
@@ -186,6 +187,10 @@ class Engine:
         )
         self.images = ImageFollower(source, settings, system, self.counters, self._follow, self.executor)
         self.layout = ObjectLayout(namespace=self.images.image.namespace)
+        counting = counting_store(store)
+        if counting is None:
+            counting = store = CountingStore(store, system.timer)
+        self.counting = counting
         self.store = store = HedgedStore(
             TracedStore(store),
             system.timer,
@@ -307,7 +312,8 @@ class Engine:
         Raises:
             StoreError: from the store; also if the object is too short.
         """
-        return self.store.get_range(self.layout.object_key(step.object_id), step.start, step.end).body
+        with caused_by(RequestCause.DATA):
+            return self.store.get_range(self.layout.object_key(step.object_id), step.start, step.end).body
 
     def alone(self, step: Callable[[*Ts], T], *args: *Ts) -> T:
         """Carry out a step of a call, which waits for no other thread. Every access to what calls share is within one.
@@ -354,6 +360,7 @@ class Engine:
             loader=self.loader.stats(),
             hints=self.hints.stats(),
             hedging=self.store.stats(),
+            bill=self.counting.bill(),
             memory_bytes=sum(each.size_bytes for each in caches.values())
             + known.log_bytes
             + known.hashed_ids_bytes

@@ -18,6 +18,7 @@ from accel.lookup.answer import Answer, Ending
 from loaders.counting import COUNT_BOUNDS, CacheStats, Histogram, HistogramStats
 from loaders.hints import HintProblem
 from loaders.object_index import LoaderStats
+from loaders.store.bill import Bill
 from loaders.store.hedged import HedgeStats
 
 NO_COUNTS: Final = Histogram(COUNT_BOUNDS).stats()
@@ -182,6 +183,8 @@ class AcceleratorStats:
         memory_bytes: of all caches, and of the image source besides its images.
         memory_bytes_max: the sum of their limits.
         node_hints: the hints of each node that are used, and why others are not; of nodes with a hint that was read.
+        bill: what the requests to the store cost, by cause: those of all users of its `CountingStore`, or if it is
+            none, those of the accelerator alone.
         caches: sizes, hits and evictions, by the name of the cache.
     """
 
@@ -193,6 +196,7 @@ class AcceleratorStats:
     loader: LoaderStats
     hints: HintStats
     hedging: HedgeStats
+    bill: Bill
     memory_bytes: int
     memory_bytes_max: int
     node_hints: tuple[NodeHint, ...] = ()

@@ -27,9 +27,6 @@ from accel.lookup.stream_map import StreamMap
 from accel.server.operations import Asked, Operation, json_response
 from accel.server.sidecar import Sidecar
 
-PER_THOUSAND_WRITES: Final = 0.005
-"""The price of a thousand PUTs or listings of S3 Standard in us-east-1."""
-
 FILES: Final = {
     "/": ("index.html", "text/html; charset=utf-8"),
     "/console.css": ("console.css", "text/css; charset=utf-8"),
@@ -63,8 +60,8 @@ async def stream_map(sidecar: Sidecar, asked: Asked) -> Response:
 
 async def prices(sidecar: Sidecar, asked: Asked) -> Response:  # noqa: ARG001 - the form of operations
     """`GET /v1/prices`."""
-    settings = sidecar.settings
-    return json_response(Prices(settings.currency, settings.per_thousand_reads, PER_THOUSAND_WRITES))
+    told = sidecar.settings.prices
+    return json_response(Prices(told.currency, told.per_thousand_reads, told.per_thousand_writes))
 
 
 OPERATIONS: Final = (

@@ -80,8 +80,8 @@ async def stats(sidecar: Sidecar, asked: Asked) -> Response:  # noqa: ARG001 - l
     """`GET /v1/stats`: runs in a thread, as hints are summed over lists."""
     accelerator = sidecar.accelerator
     told = (await sidecar.in_thread(accelerator.stats)).to_dict()
-    counts = sidecar.store.snapshot()
-    told["store"] = dict(counts.by_operation)
+    told["store"] = sidecar.store.snapshot().by_operation
+    told["bill"] = sidecar.store.bill(sidecar.settings.prices)
     told["state"] = sidecar.readiness().state.value
     return json_response(told)
 

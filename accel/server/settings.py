@@ -9,8 +9,13 @@ from typing import Final
 from accel.errors import InvalidArgument
 from accel.settings import LISTENING_CONNECTIONS_MAX, checked_secret
 from loaders.settings import check_settings
+from loaders.store.bill import Prices
 
 DEFAULT_PORT: Final = 8480
+
+LIST_PRICES: Final = Prices()
+WRITES_TO_READS: Final = 12.5
+"""The price of a write in that of a read, on S3."""
 
 LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 """Names of the sidecar in the header Host of a browser or client on the same machine."""
@@ -33,7 +38,8 @@ class SidecarSettings:
         requests_max: requests below /v1 under way at one time; further ones get 429.
         request_seconds: how long a request may take; then it gets 504.
         currency: of the prices that the console shows.
-        per_thousand_reads: price of a thousand GETs; that of S3 Standard in us-east-1.
+        per_thousand_reads: price of a thousand GETs; that of S3 Standard in us-east-1. A write costs 12.5 times as much
+            as a read, as on S3.
 
     Raises:
         ValueError: a number of 0 or below.
@@ -48,8 +54,8 @@ class SidecarSettings:
     connections_max: int = LISTENING_CONNECTIONS_MAX
     requests_max: int = 256
     request_seconds: float = 30.0
-    currency: str = "USD"
-    per_thousand_reads: float = 0.0004
+    currency: str = LIST_PRICES.currency
+    per_thousand_reads: float = LIST_PRICES.per_thousand_reads
 
     def __post_init__(self) -> None:
         check_settings(self, least={"port": 0})
@@ -70,6 +76,12 @@ class SidecarSettings:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return False
+
+    @property
+    def prices(self) -> Prices:
+        """The prices of requests."""
+        writes = self.per_thousand_reads * WRITES_TO_READS
+        return Prices(currency=self.currency, per_thousand_reads=self.per_thousand_reads, per_thousand_writes=writes)
 
     @property
     def reads_need_token(self) -> bool:

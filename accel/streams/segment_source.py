@@ -53,6 +53,7 @@ from loaders.format import BatchColumns
 from loaders.lifetime import PerProcess
 from loaders.shared_loads import SharedChunks, SharedLoads
 from loaders.store import ObjectStore
+from loaders.store.bill import RequestCause, caused_by
 from range_index.segment_times import NO_TOKEN
 
 NEWEST_SECONDS: Final = 1.0
@@ -205,6 +206,7 @@ class ObjectSegmentSource:
         """See `SegmentSource.fill`."""
         return self._read(fill)
 
+    @caused_by(RequestCause.STREAM_READ)
     def _read(self, fill: Fill, *, wants_token: bool = False) -> SegmentEvents:
         end = OPEN_END if fill.end is None else fill.end
         known = self._segment(fill.segment_id)
@@ -295,6 +297,7 @@ class ObjectSegmentSource:
         values = np.array([batch.value for batch in batches], dtype=np.uint64)
         return SegmentRead(b"".join(batch.payloads() for batch in batches), values, events.token)
 
+    @caused_by(RequestCause.STREAM_READ)
     def ask_end(self, step: AskEnd) -> SegmentEnd:
         """See `SegmentSource.ask_end`."""
         segment_id = step.segment_id

@@ -84,6 +84,7 @@ from loaders.object_ref import ObjectRef
 from loaders.object_writer import ObjectWriter
 from loaders.store import ObjectStore
 from loaders.store.base import CreateOnly
+from loaders.store.bill import RequestCause, caused_by
 from loaders.tables.records import RecordForm
 from range_index import ObjectRanges
 
@@ -456,6 +457,7 @@ class Upload:
         """Its batches by segment, ascending by stream of the object layer."""
         return self._taken
 
+    @caused_by(RequestCause.STREAM_WRITE)
     def put(self) -> None:
         """Write the object, unless it is written. Requests: 1 or those of its parts; 1 more for an intent.
 
@@ -534,6 +536,7 @@ class Upload:
         return f"{size_bytes} bytes of {len(self._taken)} segments ({some})"
 
 
+@caused_by(RequestCause.STREAM_WRITE)
 def commit(parts: UploadParts, uploads: Sequence[Upload]) -> None:
     """List written objects, in order, by one conditional write. When it returns, all of them are durable.
 

@@ -7,13 +7,14 @@ batch, a multipart upload part by part. (Repetitions within an S3 client are not
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field, fields, replace
 from itertools import count
 from os import getpid
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from loaders.counting import SECONDS_BOUNDS, Histogram, HistogramStats
-from loaders.errors import CredentialsMissing, StoreError, StoreUnavailable
+from loaders.errors import CredentialsMissing, StoreError, StoreThrottled, StoreUnavailable
 from loaders.lifetime import ProcessLock
 from loaders.store.base import (
     ALWAYS,
@@ -28,6 +29,7 @@ from loaders.store.base import (
     PagedListing,
     delete_in_batches,
 )
+from loaders.store.bill import MONTH_SECONDS, Bill, CauseBill, Prices, RequestCause, answers_noted, request_cause
 from loaders.tracing import traced
 
 if TYPE_CHECKING:
@@ -234,12 +236,18 @@ class OperationCount:
         failures: the number of requests that ended with an error of the store, such as a missing key.
         sent_bytes: bytes of sent bodies.
         received_bytes: bytes of received bodies.
+        repeated: repetitions by the client besides these requests, as far as it reports them.
+        throttled: answers, also to repetitions, by which the store asked for fewer requests.
+        lost_seconds: the time from the first answer to the last one of requests that were repeated.
     """
 
     requests: int = 0
     failures: int = 0
     sent_bytes: int = 0
     received_bytes: int = 0
+    repeated: int = 0
+    throttled: int = 0
+    lost_seconds: float = 0.0
 
     def __add__(self, other: OperationCount) -> OperationCount:
         return OperationCount(*(getattr(self, counter.name) + getattr(other, counter.name) for counter in fields(self)))
@@ -253,19 +261,35 @@ class StoreCounts:
     """The counts of all requests up to one moment; the difference of two is supported.
 
     Attributes:
-        by_operation: operation -> its counts, if it was requested at all; see `decorated.OPERATIONS`.
+        counts: (cause, operation) -> its counts, if it was requested at all; see `decorated.OPERATIONS`.
     """
 
-    by_operation: Mapping[str, OperationCount] = field(default_factory=dict)
+    counts: Mapping[tuple[RequestCause, str], OperationCount] = field(default_factory=dict)
+
+    @property
+    def by_operation(self) -> Mapping[str, OperationCount]:
+        """Operation -> the sum over all causes."""
+        return self._by(1)
+
+    @property
+    def by_cause(self) -> Mapping[str, OperationCount]:
+        """RequestCause -> the sum over all operations."""
+        return self._by(0)
+
+    def _by(self, place: int) -> dict[str, OperationCount]:
+        sums: dict[str, OperationCount] = {}
+        for kind, counted in self.counts.items():
+            sums[kind[place]] = sums.get(kind[place], OperationCount()) + counted
+        return sums
 
     def of(self, *operations: str) -> OperationCount:
         """The sum of these operations."""
-        return sum((self.by_operation.get(name, OperationCount()) for name in operations), OperationCount())
+        return sum((count for (_, name), count in self.counts.items() if name in operations), OperationCount())
 
     @property
     def total(self) -> OperationCount:
         """The sum of all operations."""
-        return self.of(*self.by_operation)
+        return sum(self.counts.values(), OperationCount())
 
     @property
     def gets(self) -> int:
@@ -273,8 +297,9 @@ class StoreCounts:
         return self.of(*GETS).requests
 
     def __sub__(self, earlier: StoreCounts) -> StoreCounts:
-        changed = {name: self.of(name) - earlier.of(name) for name in self.by_operation}
-        return StoreCounts({name: count for name, count in changed.items() if count != OperationCount()})
+        before = earlier.counts
+        changed = {kind: count - before.get(kind, OperationCount()) for kind, count in self.counts.items()}
+        return StoreCounts({kind: count for kind, count in changed.items() if count != OperationCount()})
 
 
 OK: Final = "ok"
@@ -283,15 +308,21 @@ OK: Final = "ok"
 OTHER_ERROR: Final = "other"
 """The outcome of a request with an exception that is not a `StoreError`."""
 
+RATE_SECONDS: Final = 600.0
+"""The present rate is measured over at least this time, as far as it has passed."""
+
+RATE_SECONDS_MIN: Final = 60.0
+"""Before this time there is no rate; so often the counts are kept for it."""
+
 
 class CountingStore(DecoratedStore):
-    """Counts requests to the inner store, and bytes, by operation; and measures their durations. Threads: any.
+    """Counts requests to the inner store, and bytes, by cause and operation; and measures durations. Threads: any.
 
     S3 bills requests, so most claims of this project are claims about these numbers.
 
     Args:
         store: the inner store.
-        timer: seconds from any start; None = no durations.
+        timer: seconds from any start; None = no durations, and no rates.
 
     Attributes:
         is_failing: whether the last ended request failed with `StoreUnavailable`, or for want of valid credentials.
@@ -301,16 +332,18 @@ class CountingStore(DecoratedStore):
         super().__init__(store)
         self._timer = timer
         self._lock = ProcessLock()
-        self._counts: dict[str, OperationCount] = {}
+        self._counts: dict[tuple[RequestCause, str], OperationCount] = {}
+        self._kept: deque[tuple[float, StoreCounts]] = deque()  # the counts at earlier times, at most 11
         self._seconds: dict[tuple[str, str], Histogram] = {}
         self._began_seconds: dict[tuple[int, int], float] = {}  # by process: a forked process has no requests under way
         self._numbers = count()
         self.is_failing = False
+        self._keep_counts()
 
     def request_seconds(self) -> dict[tuple[str, str], HistogramStats]:
         """The durations of requests since the start, by operation and outcome; empty without a timer.
 
-        An outcome is `OK`, the name of an error's class (`StoreUnavailable`, `KeyMissing`), or `OTHER_ERROR`.
+        An outcome is `OK`, the name of an error's class (`StoreThrottled`, `KeyMissing`), or `OTHER_ERROR`.
         """
         with self._lock:
             return {kind: histogram.stats() for kind, histogram in self._seconds.items()}
@@ -332,6 +365,31 @@ class CountingStore(DecoratedStore):
         with self._lock:
             return StoreCounts(dict(self._counts))
 
+    def bill(self, prices: Prices | None = None) -> Bill:
+        """What the requests since the start cost by cause, and what a month costs at the present rate.
+
+        Args:
+            prices: of requests; None = the list prices of S3.
+        """
+        prices = prices or Prices()
+        self._keep_counts()
+        with self._lock:
+            now, earlier = StoreCounts(dict(self._counts)), self._kept[0] if self._kept else None
+        rate_seconds = 0.0 if earlier is None or self._timer is None else self._timer() - earlier[0]
+        recent = None if earlier is None or rate_seconds < RATE_SECONDS_MIN else now - earlier[1]
+
+        def price(counts: StoreCounts, cause: str) -> float:
+            of_cause = [(name, each) for (other, name), each in counts.counts.items() if other == cause]
+            return sum(prices.of(name, each.requests + each.repeated) for name, each in of_cause)
+
+        parts = {}
+        for cause, each in now.by_cause.items():
+            month = None if recent is None else price(recent, cause) * MONTH_SECONDS / rate_seconds
+            sums = each.requests, each.sent_bytes, each.received_bytes, each.repeated
+            parts[str(cause)] = CauseBill(*sums, price(now, cause), month)
+        months = None if recent is None else sum(part.month_price or 0.0 for part in parts.values())
+        return Bill(prices.currency, sum(part.price for part in parts.values()), months, rate_seconds, parts)
+
     def moved_bytes(self) -> int:
         """The number of bytes that were sent and received until now."""
         total = self.snapshot().total
@@ -341,18 +399,19 @@ class CountingStore(DecoratedStore):
         """Reset the counts to zero, and return the counts until now."""
         with self._lock:
             counts, self._counts = self._counts, {}
+            self._kept.clear()
+        self._keep_counts()
         return StoreCounts(counts)
 
     def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         if self._timer is None:
-            return self._counted(call, send)
-        started_seconds, outcome = self._timer(), OTHER_ERROR
+            return self._counted(call, send)[0]
         request = getpid(), next(self._numbers)
+        started_seconds, outcome = self._timer(), OTHER_ERROR
         with self._lock:
             self._began_seconds[request] = started_seconds
         try:
-            answer = self._counted(call, send)
-            outcome = OK
+            answer, outcome = self._counted(call, send)
         except StoreError as error:
             outcome = type(error).__name__
             raise
@@ -360,16 +419,21 @@ class CountingStore(DecoratedStore):
             self._note(request, (call.operation, outcome), self._timer() - started_seconds)
         return answer
 
-    def _counted(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
-        try:
-            answer = send()
-        except StoreError as error:
-            self.is_failing = isinstance(error, StoreUnavailable | CredentialsMissing)
-            self._add(call.operation, OperationCount(1, 1, call.sent_bytes))
-            raise
-        self.is_failing = False
-        self._add(call.operation, OperationCount(1, 0, call.sent_bytes, received_bytes(answer)))
-        return answer
+    def _counted(self, call: StoreCall, send: Callable[[], Answer]) -> tuple[Answer, str]:
+        cause, failures, received, refused = request_cause(call.operation, call.key), 1, 0, 0
+        with answers_noted(self._timer) as noted:
+            try:
+                answer = send()
+                self.is_failing, failures, received = False, 0, received_bytes(answer)
+            except StoreError as error:
+                self.is_failing = isinstance(error, StoreUnavailable | CredentialsMissing)
+                refused = int(isinstance(error, StoreThrottled))
+                raise
+            finally:
+                throttled = noted.throttled or refused  # a client that reports no answers reports at least the last one
+                lost = noted.repeated, throttled, noted.lost_seconds()
+                self._add(cause, call.operation, OperationCount(1, failures, call.sent_bytes, received, *lost))
+        return answer, OK
 
     def _note(self, request: tuple[int, int], kind: tuple[str, str], seconds: float) -> None:
         with self._lock:
@@ -379,9 +443,31 @@ class CountingStore(DecoratedStore):
                 histogram = self._seconds[kind] = Histogram(SECONDS_BOUNDS)
             histogram.add(seconds)
 
-    def _add(self, operation: str, count: OperationCount) -> None:
+    def _add(self, cause: RequestCause, operation: str, count: OperationCount) -> None:
+        self._keep_counts()
         with self._lock:
-            self._counts[operation] = self._counts.get(operation, OperationCount()) + count
+            self._counts[cause, operation] = self._counts.get((cause, operation), OperationCount()) + count
+
+    def _keep_counts(self) -> None:
+        """Keep the counts for the rate, once a minute; the first ones that are kept are those of ten minutes ago."""
+        if self._timer is None:
+            return
+        now_seconds = self._timer()
+        with self._lock:
+            if self._kept and now_seconds - self._kept[-1][0] < RATE_SECONDS_MIN:
+                return
+            self._kept.append((now_seconds, StoreCounts(dict(self._counts))))
+            while len(self._kept) > 2 and self._kept[1][0] <= now_seconds - RATE_SECONDS:
+                self._kept.popleft()
+
+
+def counting_store(store: ObjectStore) -> CountingStore | None:
+    """The first store that counts, of a store and those that it decorates."""
+    while isinstance(store, DecoratedStore):
+        if isinstance(store, CountingStore):
+            return store
+        store = store._store  # noqa: SLF001 - the function is a part of these classes
+    return None
 
 
 def _dated(store: ObjectStore) -> DatedStore | None:

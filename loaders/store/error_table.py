@@ -31,6 +31,7 @@ from loaders.errors import (
     RequestRefused,
     StoreError,
     StoreFull,
+    StoreThrottled,
     StoreUnavailable,
     WriteConflict,
     redacted,
@@ -63,11 +64,15 @@ BY_CODE: Table = MappingProxyType(
         "InvalidRange": RangeInvalid,
         "RequestTimeout": StoreUnavailable,  # 400: the body came too slowly
         "RequestTimeTooSkewed": RequestRefused,  # 403, but the cause is a wrong clock
-        "SlowDown": StoreUnavailable,
-        "Throttling": StoreUnavailable,
-        "ThrottlingException": StoreUnavailable,
-        "RequestLimitExceeded": StoreUnavailable,
-        "ServiceUnavailable": StoreUnavailable,
+        "SlowDown": StoreThrottled,
+        "Throttling": StoreThrottled,
+        "ThrottlingException": StoreThrottled,
+        "RequestLimitExceeded": StoreThrottled,
+        "SlowDownRead": StoreThrottled,  # MinIO
+        "SlowDownWrite": StoreThrottled,
+        "TooManyRequests": StoreThrottled,
+        "ServerBusy": StoreThrottled,  # Azure
+        "ServiceUnavailable": StoreThrottled,
         "NotImplemented": RequestRefused,
         "InsufficientStorage": StoreFull,
         "XMinioStorageFull": StoreFull,
@@ -94,8 +99,9 @@ BY_STATUS: Mapping[int, type[StoreError]] = MappingProxyType(
         409: WriteConflict,
         412: PreconditionFailed,
         416: RangeInvalid,
-        429: StoreUnavailable,
+        429: StoreThrottled,
         501: RequestRefused,
+        503: StoreThrottled,
         507: StoreFull,
     }
 )
@@ -149,6 +155,11 @@ def store_error(
         conditional: whether it is the answer to a write with a condition.
     """
     return _kind(code, status, conditional=conditional)(operation, key, detail)
+
+
+def is_throttled(code: str, status: int) -> bool:
+    """Whether the store asks for fewer requests by an answer with this code and status."""
+    return _kind(code, status, conditional=False) is StoreThrottled
 
 
 def named_bucket(detail: str, code: str, bucket: str) -> str:

@@ -66,7 +66,8 @@ from loaders.store.base import (
     parse_content_range,
     range_header,
 )
-from loaders.store.error_table import named_bucket, store_error, store_error_of
+from loaders.store.bill import note_answer
+from loaders.store.error_table import is_throttled, named_bucket, store_error, store_error_of
 from loaders.store.names import check_name
 from loaders.store.settings import StoreSettings, check_endpoint_url
 
@@ -393,6 +394,7 @@ def connect(settings: StoreSettings) -> S3Clients:
         check_endpoint_url(endpoint)
     core = botocore.session.get_session()
     session = boto3.Session(botocore_session=core, profile_name=settings.profile, region_name=settings.region)
+    core.register("needs-retry.s3", _note_answer)
     if not settings.no_sign_request:
         _renew_when_refused(core, settings)
     style = {True: "path", False: "virtual", None: None}[settings.path_style]
@@ -404,6 +406,15 @@ def connect(settings: StoreSettings) -> S3Clients:
     patient = replace(settings, read_timeout_seconds=settings.completion_timeout_seconds)
     completing = cache(partial(_client, session, patient, settings.attempts, style))
     return S3Clients(session, _client(session, settings, settings.attempts, style), once, completing)
+
+
+def _note_answer(**event: Any) -> None:
+    """Called by botocore after each answer, and after each failure to get one."""
+    status, code = 0, ""
+    if event["response"] is not None:
+        answer, parsed = event["response"]
+        status, code = answer.status_code, parsed.get("Error", {}).get("Code") or ""
+    note_answer(is_repetition=event["attempts"] > 1, is_throttled=is_throttled(code, status))
 
 
 def _renew_when_refused(session: botocore.session.Session, settings: StoreSettings) -> None:
@@ -627,6 +638,7 @@ class S3Store(PagedListing):
         try:
             return fetched(answer, key, size_bytes_max)
         except _BROKEN_BODY:
+            note_answer(is_repetition=True, is_throttled=False)
             return fetched(clients.once.get_object(Bucket=self.bucket, Key=key, **asked), key, size_bytes_max)
 
     def _headers(self, condition: Condition) -> _WriteHeaders:

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 import accel
 from accel import MetadataImage, StaticImages
 from accel.catalog.job_runs import JobStats
-from accel.errors import InvalidRequest, KeyMissing, StoreUnavailable
+from accel.errors import InvalidRequest, KeyMissing, StoreThrottled
 from accel.image import ImageVersion
 from accel.metrics import AccelCollector
 from accel.streams.group_readers import GroupReaderStats
@@ -114,11 +114,12 @@ def test_requests_are_told_by_operation_and_outcome_with_their_time() -> None:
     with pytest.raises(KeyMissing):
         store.get_range("b", 0, 4)
     faults.schedule(Fault.SLOW_DOWN)
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(StoreThrottled):
         store.get_range("a", 0, 4)
     told = scraped(AccelCollector(store=store))
-    requests = {outcome: of_requests(told, outcome) for outcome in ("ok", "KeyMissing", "StoreUnavailable")}
-    assert requests == {"ok": (1, 0.03), "KeyMissing": (1, 0.03), "StoreUnavailable": (1, 0)}
+    requests = {outcome: of_requests(told, outcome) for outcome in ("ok", "KeyMissing", "StoreThrottled")}
+    assert requests == {"ok": (1, 0.03), "KeyMissing": (1, 0.03), "StoreThrottled": (1, 0)}
+    assert told['accel_store_throttled_answers_total{operation="get_range"}'] == 1
     assert told['accel_store_received_bytes_total{operation="get_range"}'] == 4
     assert told["accel_store_failing"] == 1
     assert told["accel_store_oldest_request_seconds"] == 0
@@ -280,7 +281,7 @@ def test_no_label_is_an_id_or_a_key() -> None:
         one.get_objects(STREAM, 5)
         names = scraped(AccelCollector(one, store))
     labels = {label.partition("=")[0] for name in names if "{" in name for label in name.split("{")[1].split(",")}
-    assert labels <= {"ending", "by", "outcome", "reason", "kind", "cache", "operation", "le"}
+    assert labels <= {"ending", "by", "outcome", "reason", "kind", "cache", "cause", "operation", "le"}
 
 
 @given(st.lists(st.floats(0, 100), max_size=40))

@@ -21,11 +21,11 @@ from accel.catalog.keys import TABLES
 from accel.testing import Fault, FaultStore
 from loaders.errors import StoreError, StoreUnavailable
 from loaders.layout import TABLES_PREFIX
-from loaders.store import ObjectStore
+from loaders.store import CountingStore, ObjectStore
 from loaders.store.base import Fetched, ListPage
-from loaders.store.decorated import GETS, WRITES, DecoratedStore, StoreCall
+from loaders.store.decorated import GETS, WRITES, DecoratedStore, StoreCall, received_bytes
 from loaders.store.error_table import store_error
-from tests.simulation.scheduler import Died, Mortal, Scheduler
+from tests.simulation.scheduler import Died, Mortal, Scheduler, Violation
 
 Answer = TypeVar("Answer")
 
@@ -99,8 +99,10 @@ class Listings(DecoratedStore):
         return page
 
 
-class MachineStore(DecoratedStore):
+class MachineStore(CountingStore):
     """See the module. Used by the tasks of one process.
+
+    It counts its requests a second time, past causes: after each request both counts must agree.
 
     Args:
         listings: the bucket.
@@ -133,6 +135,7 @@ class MachineStore(DecoratedStore):
         self.away_until_seconds = 0.0
         self.after_write: Callable[[StoreCall], None] | None = None
         self.changed_bodies = 0
+        self._ended: tuple[int, ...] = (0, 0, 0)  # requests, bytes sent, bytes received
 
     def list_page(self, prefix: str, start_after: str = "", limit: int = 1000, token: str = "") -> ListPage:
         """See `ObjectStore.list_page`."""
@@ -143,6 +146,26 @@ class MachineStore(DecoratedStore):
         )
 
     def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
+        received = 0
+        try:
+            answer = super()._around(call, lambda: self._repeated(call, send))
+            received = received_bytes(answer)
+        finally:
+            ended = 1, call.sent_bytes, received
+            self._ended = tuple(one + other for one, other in zip(self._ended, ended, strict=True))
+            self._check_causes()
+        return answer
+
+    def _check_causes(self) -> None:
+        counts = self.snapshot().by_cause.values()
+        added = tuple(
+            sum(figures)
+            for figures in zip(*((each.requests, each.sent_bytes, each.received_bytes) for each in counts), strict=True)
+        )
+        if added != self._ended:
+            raise Violation(f"expected causes that add up to {self._ended} requests and bytes, found {counts}")
+
+    def _repeated(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         """Reads are repeated, as the clients of real stores repeat them, so that long workflows come to their ends."""
         for _ in range(self._random.randint(0, REPEATS_MAX) if call.operation in READS else 0):
             try:

@@ -86,6 +86,20 @@ function showMemory(stats) {
   byId("memory").replaceChildren(table("Memory by cache", ["Cache", "Size", "Bound", "Full"], rows));
 }
 
+function money(value, currency) {
+  return value === null ? "after a minute" : `${value ? value.toPrecision(3) : 0} ${currency}`;
+}
+
+function showBill(bill, store) {
+  const rows = Object.entries(bill.by_cause).sort(([, one], [, other]) => other.price - one.price).map(([cause, part]) =>
+    [cause.replaceAll("-", " "), count(part.requests), count(part.repeated_requests), size(part.sent_bytes + part.received_bytes), money(part.month_price, bill.currency)]);
+  const throttled = Object.values(store).reduce((all, each) => all + each.throttled, 0);
+  byId("bill-title").textContent = `What the requests cost: ${money(bill.month_price, bill.currency)} a month at the present rate`;
+  byId("bill").replaceChildren(
+    table("Requests by cause", ["Cause", "Requests", "Sent again", "Bytes", "A month"], rows),
+    Object.assign(document.createElement("p"), {textContent: `The store asked for fewer requests ${count(throttled)} times.`}));
+}
+
 function byRounds(histogram) {
   const [bounds, counts] = histogram;
   const told = {"0 rounds": 0, "1 to 2": 0, "3 to 5": 0, "6 and more": 0};
@@ -217,6 +231,7 @@ async function poll() {
   showChanged();
   showFigures(stats);
   showMemory(stats);
+  showBill(stats.bill, stats.store);
   draw("rounds", roundsView);
   return true;
 }

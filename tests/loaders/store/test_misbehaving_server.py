@@ -17,6 +17,7 @@ from loaders.errors import (
     RequestRefused,
     StoreError,
     StoreFull,
+    StoreThrottled,
     StoreUnavailable,
     WriteConflict,
 )
@@ -35,7 +36,7 @@ REFUSALS: list[tuple[Reply, type[StoreError], type[StoreError]]] = [
     (refusal(403, "QuotaExceeded"), StoreFull, StoreFull),
 ]
 FAILURES: list[tuple[Reply, type[StoreError]]] = [
-    (refusal(503, "SlowDown"), StoreUnavailable),
+    (refusal(503, "SlowDown"), StoreThrottled),
     (refusal(500, "InternalError"), WriteConflict),
     (refusal(502, "BadGateway"), StoreUnavailable),
     (HANG_UP, StoreUnavailable),
