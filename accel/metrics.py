@@ -161,6 +161,12 @@ def _lookups(stats: AcceleratorStats) -> Iterator[Metric]:
         "failed": lookups.failed,
     }
     yield _counters("accel_lookups", "Lookups by how they ended.", "ending", endings)
+    if stats.slow_lookups:
+        text = "Lookups that took the sidecar's --slow-log or longer, by reason; GET /v1/slow has the last ones."
+        yield _counters("accel_slow_lookups", text, "reason", stats.slow_lookups)
+    text = "Share of the lookups of 10 minutes that the first {} of GET /v1/hot has."
+    for what, share in stats.hot_shares.items():
+        yield _gauge(f"accel_hot_{what[:-1]}_lookups_ratio", text.format(what[:-1]), share)
     yield _counter("accel_lookups_warm", "Lookups answered from memory: no object was opened.", lookups.warm)
     yield _histogram("accel_lookup_rounds", "Rounds of loading of each lookup.", lookups.rounds_each)
     yield _histogram("accel_lookup_opened_objects", "Objects that each lookup opened.", lookups.opened_each)

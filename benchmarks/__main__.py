@@ -29,6 +29,7 @@ BENCHMARKS: Final = {
     "index_memory": "indexes.run_memory",
     "warm_lookup": "lookups.run_warm",
     "warm_many": "lookups.run_many",
+    "warm_recorded": "lookups.run_recorded",
     "cold_requests": "lookups.run_requests",
     "cold_hints": "lookups.run_hints",
     "hint_build": "catalog.run_hint_build",

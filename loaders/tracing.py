@@ -10,7 +10,7 @@ records spans has imported it to set its provider up. If it is not imported, no 
 created.
 
 Work that is passed to other threads runs in the caller's context (`loaders.lifetime`), so that the span of a load gets
-its round as parent.
+its round as parent; in the same way a lookup that records its trace gets the times of its requests (`RequestTimes`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from typing import Any, Final, TypeAlias
 
 NAME: Final = "accel"
@@ -71,6 +72,42 @@ class Span:
             self.span.set_attribute("error.type", type(error).__name__)
             self.span.set_status(self._trace.StatusCode.ERROR)
         self.span.end()
+
+
+class RequestTimes:
+    """The durations of the requests to the store that one lookup began, repetitions included. Threads: any; no lock.
+
+    Attributes:
+        spans: begin and end of each request, in seconds from any start; the end is infinite while it is under way.
+        hedged: has an entry for each request that was sent a second time.
+    """
+
+    def __init__(self) -> None:
+        self.spans: list[list[float]] = []
+        self.hedged: list[None] = []
+
+    def until(self, now_seconds: float) -> tuple[float, float, int]:
+        """Seconds of all requests together, of the longest one, with those under way; the number sent twice."""
+        seconds = [min(end, now_seconds) - begin for begin, end in self.spans]
+        return sum(seconds), max(seconds, default=0.0), len(self.hedged)
+
+
+_TIMES: Final[ContextVar[RequestTimes | None]] = ContextVar("accel_request_times", default=None)
+
+
+def request_times() -> RequestTimes | None:
+    """The times of the lookup that the current work belongs to; None if no lookup records them."""
+    return _TIMES.get()
+
+
+@contextmanager
+def timed(times: RequestTimes | None) -> Iterator[None]:
+    """A context manager: requests that work in it begins, in other threads too, are noted in ``times``."""
+    token = _TIMES.set(times)
+    try:
+        yield
+    finally:
+        _TIMES.reset(token)
 
 
 def begin_span(name: str, **attributes: Attribute) -> Span | None:

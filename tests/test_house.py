@@ -21,16 +21,16 @@ MODULE_LINES_MIN = 60
 SMALL_MODULES_MAX = 20
 FUNCTION_LINES_MAX = 70
 BUDGET = {
-    "code lines": 60_051,
-    "code lines without benchmarks and optional rooms": 53_245,
-    "files outside tests": 308,
+    "code lines": 60_373,
+    "code lines without benchmarks and optional rooms": 53_538,
+    "files outside tests": 309,
     "circles of imports": 0,
     "arrows that run up": 0,
     "commands": 47,
     "settings: classes": 12,
     "settings: fields": 90,
     "names of accel.__all__": 42,
-    "lines of tests": 98_421,
+    "lines of tests": 98_779,
     "decision records": 19,
     "words of decision records": 9_000,
     "words of the changelog": 202,

@@ -165,7 +165,9 @@ def _saved_lookups(text: str) -> list[list[str]]:
         whole = json.loads(text)
     except ValueError:
         whole = [json.loads(line) for line in text.splitlines() if line.strip()]
-    saved = [each["lines"] for each in (whole if isinstance(whole, list) else [whole]) if "lines" in each]
+    if isinstance(whole, dict):
+        whole = whole.get("lookups", [whole])  # as GET /v1/slow answers
+    saved = [each["lines"] for each in whole if "lines" in each]
     if not saved:
         raise ValueError(text[:80])
     return [[str(line) for line in lines] for lines in saved]

@@ -13,12 +13,12 @@ from typing import Any, Final
 import click
 
 from accel.cli.ending import SIGNALLED
-from accel.cli.options import POLICY, StoreChoice, command, log_format_option, option, store_options
+from accel.cli.options import POLICY, TIME, StoreChoice, command, log_format_option, option, store_options
 from accel.errors import InvalidArgument, MissingExtra
 from accel.image_source import ImageSource, PolledImages, read_image
 from accel.rendering import Output
 from accel.server import SidecarSettings
-from accel.server.settings import DEFAULT_PORT
+from accel.server.settings import DEFAULT_PORT, SLOW_LOOKUP_SECONDS
 from accel.settings import DEFAULT_POLICY, IDLE_POLL_SECONDS, Settings
 from accel.system import SYSTEM
 from accel.units import count_text
@@ -49,6 +49,14 @@ TOKEN_VARIABLE: Final = "ACCEL_TOKEN"  # noqa: S105 - the name of a variable
 @click.option("--tls-cert", type=click.Path(path_type=Path), metavar="FILE", help="A certificate, for TLS.")
 @click.option("--tls-key", type=click.Path(path_type=Path), metavar="FILE", help="The private key of the certificate.")
 @click.option("--warm", is_flag=True, help="Load hints before the sidecar is ready.")
+@click.option(
+    "--slow-log",
+    type=TIME,
+    default=f"{SLOW_LOOKUP_SECONDS:g}s",
+    show_default=True,
+    metavar="TIME",
+    help="Keep the traces of lookups that take at least this long; the console and GET /v1/slow show the last 32.",
+)
 @click.option("--demo", "is_demo", is_flag=True, help="Serve an embedded store with example objects; needs no account.")
 @click.option(
     "--price-per-thousand-reads",
@@ -123,7 +131,7 @@ def _serve(
     if (others["tls_cert"] is None) != (others["tls_key"] is None):
         raise click.UsageError("Expected '--tls-cert' and '--tls-key' together.")
     tls = None if others["tls_cert"] is None else Tls(others["tls_cert"], others["tls_key"])
-    lookups = Settings(policy=others["policy"])
+    lookups = Settings(policy=others["policy"], slow_lookup_seconds=others["slow_log"])
     sidecar = Sidecar(store, settings, images=images, lookups=lookups, warm=others["warm"])
     log_to_stderr(others["log_format"])
     server = make_server(sidecar_app(sidecar), settings, tls)

@@ -53,6 +53,7 @@ from range_index import ObjectRanges, RangesGiven
 
 if TYPE_CHECKING:
     from accel.lookup.explain import Explanation, Trace
+    from accel.lookup.hot import HotReport
     from accel.lookup.slow_lookups import SlowLookup
     from accel.lookup.stream_map import StreamMap
 
@@ -116,8 +117,8 @@ class AcceleratorBase:
 
     A forked process may use the accelerator of its parent: the accelerator has empty caches and its own threads there.
     An accelerator cannot be pickled: send the store to a spawned process instead. Once an accelerator is closed, calls
-    raise Closed, except `stats`, `slow_lookups`, `image_age_seconds` and `is_source_failing`; a running call that has
-    more to load raises Closed as well.
+    raise Closed, except `stats`, `hot`, `slow_lookups`, `image_age_seconds` and `is_source_failing`; a running call
+    that has more to load raises Closed as well.
 
     Args:
         source: returns metadata images.
@@ -294,6 +295,14 @@ class AcceleratorBase:
         slow = self._engines().slow_lookups
         return () if slow is None else slow.recent()
 
+    def hot(self) -> HotReport:
+        """The streams and nodes with most lookups, GETs and bytes over the last 10 minutes, as `accel.lookup.hot` says.
+
+        Lookups of reads are not counted as lookups; the GETs and bytes of reads are, except those of `Ranges`.
+        """
+        engine = self._engines()
+        return engine.alone(engine.hot.report)
+
     def _begin(self, engine: Engine, request: Request) -> Answer | Asking[Answer] | None:
         """The answer, if memory proves all of it; else the remaining steps; None if no image may be used now."""
         try:
@@ -328,6 +337,7 @@ class AcceleratorBase:
             else:
                 rest[number] = begun
         count_answers(engine.counters, answers)
+        engine.hot.count_all(answers)
         return outcomes, rest
 
     def _look_up(
@@ -373,12 +383,15 @@ class AcceleratorBase:
         images = images or deadline
         try:
             if begun is None:
+                started_seconds = engine.system.timer()
                 image = yield from current_image(engine, images)
+                if trace is not None:
+                    trace.image_seconds += engine.system.timer() - started_seconds
                 answer = engine.begin_lookup(request, image, trace)
                 if isinstance(answer, Answer):
                     return engine.finished(answer)
                 begun = answer
-            return engine.finished((yield from Fetcher(engine, deadline, trace, images).run(begun)))
+            return engine.finished((yield from Fetcher(engine, request.stream_id, deadline, trace, images).run(begun)))
         except AccelError:
             engine.counters.add(failed=1)
             raise

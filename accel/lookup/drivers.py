@@ -45,7 +45,7 @@ from accel.lookup.search_requests import (
 from loaders.format import BatchColumns, RecordBatch
 from loaders.lifetime import unpickled
 from loaders.threads import Arrivals
-from loaders.tracing import Span, begin_span, current
+from loaders.tracing import Span, begin_span, current, timed
 
 if TYPE_CHECKING:
     from accel.lookup.explain import Trace
@@ -133,7 +133,7 @@ class ReadingBase:
         watch = None if slow is None else slow.watch()
         ahead_bytes = 0 if ranges is None else ahead_bytes
         steps = engine.start_read(stream_id, start, end, max_bytes, watch, ahead_bytes, shares_chunks=ranges is None)
-        self._script = _read(engine, steps, ranges, watch)
+        self._script = _read(engine, stream_id, steps, ranges, watch)
         self._resume: Callable[[], Wait | Batches] = partial(next, self._script)
         self._waiting: Wait | None = None
         self._ready: list[RecordBatch] = []
@@ -211,15 +211,17 @@ class _ReadFetcher:
 
     Args:
         engine: loads objects.
+        stream_id: the stream.
         ranges: supplies the bytes of blocks; None = the store.
         watch: records the cost of lookups; None if slow lookups are not recorded.
     """
 
-    def __init__(self, engine: Engine, ranges: Ranges | None, watch: ReadWatch | None) -> None:
+    def __init__(self, engine: Engine, stream_id: int, ranges: Ranges | None, watch: ReadWatch | None) -> None:
         self._engine = engine
+        self._stream_id = stream_id
         self._ranges = ranges
         self._watch = watch
-        self._lookups = Fetcher(engine, Deadline(engine.system.timer, None), None)
+        self._lookups = Fetcher(engine, stream_id, Deadline(engine.system.timer, None))
         self._looking: OpenObjects | None = None
         self._step_started = self._step_seconds = 0.0
         self._image_due_seconds = engine.system.timer() + IMAGE_HELD_SECONDS
@@ -229,8 +231,13 @@ class _ReadFetcher:
     def answer(self, step: Step) -> Script[ReadSent]:
         """Carry out a step and return its reply."""
         if isinstance(step, CurrentImage):
-            self._image_due_seconds = self._engine.system.timer() + IMAGE_HELD_SECONDS
-            return (yield from current_image(self._engine, Deadline(self._engine.system.timer, None)))
+            timer = self._engine.system.timer
+            started_seconds = timer()
+            self._image_due_seconds = started_seconds + IMAGE_HELD_SECONDS
+            image = yield from current_image(self._engine, Deadline(timer, None))
+            if self._watch is not None:
+                self._watch.waited_for_image(timer() - started_seconds)
+            return image
         if isinstance(step, Begin):
             return self._begin(step)
         if isinstance(step, Announce):
@@ -240,6 +247,8 @@ class _ReadFetcher:
             return (yield from self._await(step))
         timer = self._engine.system.timer
         self._step_started = timer()
+        if self._watch is not None:
+            self._lookups.trace = self._watch.trace
         try:
             return (yield from (self._await(step) if isinstance(step, AwaitAny) else self._lookups.answer(step)))
         finally:
@@ -261,7 +270,7 @@ class _ReadFetcher:
             self._watch.waited(seconds)
 
     def _begin(self, step: Begin) -> Begun | None:
-        begun = self._engine.begin(step.step, step.share, self._ranges)
+        begun = self._engine.begin(step.step, step.share, self._ranges, self._stream_id)
         if begun.done():
             return _outcome(begun)
         self._begun[step.ticket] = begun
@@ -288,8 +297,6 @@ class _ReadFetcher:
                     return Arrived({}, {})
 
     def _look_up(self, step: OpenObjects) -> None:
-        if self._watch is not None:
-            self._lookups.trace = self._watch.trace
         self._lookups.begin(step)
         self._looking, self._step_seconds = step, 0.0
 
@@ -309,10 +316,10 @@ def _outcome(begun: Future[Any]) -> Begun:
 
 
 def _read(
-    engine: Engine, steps: ReadSteps, ranges: Ranges | None, watch: ReadWatch | None
+    engine: Engine, stream_id: int, steps: ReadSteps, ranges: Ranges | None, watch: ReadWatch | None
 ) -> Generator[Wait | Batches, Any, ReadEnd]:
     sent: ReadSent = None
-    fetcher = _ReadFetcher(engine, ranges, watch)
+    fetcher = _ReadFetcher(engine, stream_id, ranges, watch)
     try:
         while True:
             step = steps.send(sent)
@@ -333,12 +340,20 @@ class Fetcher:
     them.
     """
 
-    def __init__(self, engine: Engine, deadline: Deadline, trace: Trace | None, images: Deadline | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        stream_id: int,
+        deadline: Deadline,
+        trace: Trace | None = None,
+        images: Deadline | None = None,
+    ) -> None:
         self._engine = engine
+        self._stream_id = stream_id
         self._deadline = deadline
         self._images = images or deadline
         self.trace = trace
-        self.under_way = UnderWay(engine)
+        self.under_way = UnderWay(engine, stream_id)
         self._has_asked = False
         self._told_seconds = 0.0
         self._span: Span | None = None
@@ -374,8 +389,12 @@ class Fetcher:
     def answer(self, step: LookupStep) -> Script[Sent]:
         """Carry out a step and return its reply; None if the time is over and there are no results."""
         if isinstance(step, NeedImage):
-            self.under_way = UnderWay(self._engine)  # the search begins again
-            return (yield from _ask_newer(self._engine, step.version, self._images))
+            self.under_way = UnderWay(self._engine, self._stream_id)  # the search begins again
+            started_seconds = self._engine.system.timer()
+            newer = yield from _ask_newer(self._engine, step.version, self._images)
+            if self.trace is not None:
+                self.trace.image_seconds += self._engine.system.timer() - started_seconds
+            return newer
         if self._has_asked and not isinstance(step, AwaitMore) and self._deadline.left_seconds() == 0:
             return None
         self.begin(step)
@@ -405,7 +424,7 @@ class Fetcher:
             self.leave()
             begin, objects = (begin_span if self._span is None else self._span.begin), len(step.positions)
             self._round = begin("accel.round", objects=objects)
-        with current(self._round):
+        with current(self._round), timed(None if self.trace is None else self.trace.times):
             self.under_way.ask(step)
 
     def measure(self, seconds: float) -> None:
@@ -413,6 +432,8 @@ class Fetcher:
         cost, self.under_way.cost = self.under_way.cost, RoundCost()
         self.leave()
         if self.trace is not None:
+            self.trace.joined += cost.joined
+            self.trace.again += cost.again
             hint = (cost.hint_requests, cost.hint_bytes)
             self.trace.record_cost(cost.requests, cost.bytes_read, seconds, hint=hint)
 

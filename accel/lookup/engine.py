@@ -19,6 +19,7 @@ from accel.image_source import ImageSource
 from accel.lookup.answer import Answer, Request
 from accel.lookup.following import ImageFollower
 from accel.lookup.hints import FilterLoader, HintLoad, HintLoader, HintStore, PackFollower, Warming, WarmReport
+from accel.lookup.hot import WHAT, HotStreams
 from accel.lookup.index_cache import EmptyIndexCache, SharedIndexCache
 from accel.lookup.lookup import Asking, begin
 from accel.lookup.reading import Ranges, ReadSteps, Watch, read_range
@@ -51,6 +52,7 @@ from loaders.store.bill import RequestCause, caused_by
 from loaders.store.decorated import CountingStore, TracedStore, counting_store
 from loaders.store.hedged import HedgedStore
 from loaders.threads import Arrivals, SharedThreads, uninterrupted
+from loaders.tracing import timed
 from range_index import ObjectRanges
 
 if TYPE_CHECKING:
@@ -78,12 +80,14 @@ class UnderWay:
 
     Args:
         engine: starts the loads.
+        stream_id: the stream of the lookup.
 
     Threads: one at a time.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, stream_id: int) -> None:
         self._engine = engine
+        self._stream_id = stream_id
         self._node: NodeImage | None = None
         self._loads: dict[int, Load] = {}
         self._hint: HintLoad | None = None
@@ -99,9 +103,12 @@ class UnderWay:
             self._hint = hint
             self._arrivals.expect(HINT, hint.result)
         for position in [each for each in step.positions if each not in self._loads]:
-            load = self._loads[position] = self._engine.open(step.node.node_id, step.node.ref(position))
+            ref = step.node.ref(position)
+            self.cost.again += self._engine.index_cache.was_learned(ref.object_id)
+            load = self._loads[position] = self._engine.open(step.node.node_id, ref, self._stream_id)
             self._arrivals.expect(position, load.result)
             self.cost.requests += load.started
+            self.cost.joined += not (load.started or load.result.done())
         self._is_new |= not isinstance(step, AwaitMore)
 
     def signal(self) -> Future[None]:
@@ -125,6 +132,8 @@ class UnderWay:
         if hint.started:
             self.cost.hint_requests += reply.requests
             self.cost.hint_bytes += reply.bytes_read
+            node_id = None if self._node is None else self._node.node_id
+            self._engine.hot.spend(self._stream_id, node_id, reply.requests, reply.bytes_read)
         return reply.beside(objects)
 
     def is_overdue(self) -> bool:
@@ -143,12 +152,17 @@ class UnderWay:
 
 @dataclass(slots=True)
 class RoundCost:
-    """The cost since the last measurement: requests, and bytes read."""
+    """The cost since the last measurement: requests, and bytes read.
+
+    `joined` openings were begun by another lookup; `again`, memory had held the object before.
+    """
 
     requests: int = 0
     bytes_read: int = 0
     hint_requests: int = 0
     hint_bytes: int = 0
+    joined: int = 0
+    again: int = 0
 
 
 def _reply(load: Load) -> Reply:
@@ -177,6 +191,7 @@ class Engine:
         self.system = system
         self.lifetime = Lifetime("an accelerator", system.process_id)
         self.counters = LookupCounters()
+        self.hot = HotStreams(system.timer)
         self._inside: set[int] = set()  # threads that are within a step
         self.executor = SharedThreads(
             settings.parallel_loads,
@@ -192,7 +207,7 @@ class Engine:
             counting = store = CountingStore(store, system.timer)
         self.counting = counting
         self.store = store = HedgedStore(
-            TracedStore(store),
+            TracedStore(store, system.timer),
             system.timer,
             self.layout.is_immutable,
             share=settings.hedge_percent / 100,
@@ -260,30 +275,37 @@ class Engine:
 
         Since objects have to be opened, this also starts the check for newer filter packs, if it is due.
         """
-        self._pack_follower.look_if_due(self.images.image)
+        with timed(None):  # no lookup waits for it
+            self._pack_follower.look_if_due(self.images.image)
         if isinstance(step, ReadRoot):
             return self._hint_loader.read_root(step.node.node_id)
         if isinstance(step, ReadFilters):
             return self._filter_loader.read(step)
         return self._hint_loader.read_entries(step) if isinstance(step, ReadEntries) else None
 
-    def open(self, node_id: int, ref: ObjectRef) -> Load:
-        """Start to open an object of a node, in the node's share of the threads."""
-        return self.loader.open(node_id, ref, self.executor.of(node_id))
+    def open(self, node_id: int, ref: ObjectRef, stream_id: int, share: Hashable = None) -> Load:
+        """Start to open an object of a node for a stream, in this share of the threads, or the node's."""
+        load = self.loader.open(node_id, ref, self.executor.of(node_id if share is None else share))
+        if load.started:
+            load.result.add_done_callback(partial(self._count_opened, stream_id, node_id))
+        return load
 
-    def begin(self, step: OpenObject | FetchSpan, share: Hashable, ranges: Ranges | None) -> Future[Any]:
+    def begin(
+        self, step: OpenObject | FetchSpan, share: Hashable, ranges: Ranges | None, stream_id: int
+    ) -> Future[Any]:
         """Start to open one object, or to fetch a span of it from ``ranges``, or from the store if that is None.
 
         Args:
             step: the request.
             share: the group of the threads that make it.
-            ranges: supplies bytes.
+            ranges: supplies bytes, and counts its requests itself.
+            stream_id: the stream that is read.
         """
         executor = self.executor.of(share)
         if isinstance(step, OpenObject):
-            return self.loader.open(step.group, step.ref, executor).result
+            return self.open(step.group, step.ref, stream_id, share).result
         if ranges is None:
-            return self._start_fetch(step, executor)
+            return self._start_fetch(step, executor, stream_id, share)
         key = self.layout.object_key(step.object_id)
         body = ranges.cached(key, step.start, step.end)
         return ranges.begin(key, step.start, step.end, executor) if body is None else done_future(body)
@@ -294,10 +316,15 @@ class Engine:
             key, executor = self.layout.object_key(step.span.object_id), self.executor.of(step.share)
             ranges.announce(key, step.span.start, step.span.end, executor)
 
-    def _start_fetch(self, step: FetchSpan, executor: Executor) -> Future[Any]:
+    def _count_opened(self, stream_id: int, group: int, ended: Future[OpenedObject]) -> None:
+        gets, size_bytes = (1, 0) if ended.exception() else (ended.result().requests, ended.result().bytes_read)
+        self.hot.spend(stream_id, _node_of(group), gets, size_bytes)
+
+    def _start_fetch(self, step: FetchSpan, executor: Executor, stream_id: int, share: Hashable) -> Future[Any]:
         running = self._fetches.get(step)
         if running is not None and running.running():  # it cannot be cancelled any more
             return running
+        self.hot.spend(stream_id, _node_of(share), 1, step.end - step.start)
         begun = self._fetches[step] = executor.submit(self.fetch, step)
         begun.add_done_callback(partial(self._fetched, step))
         return begun
@@ -340,11 +367,15 @@ class Engine:
     def finished(self, answer: Answer) -> Answer:
         """Count an answer, and return it."""
         count_answer(self.counters, answer)
+        hot = self.hot
+        hot.left -= 1
+        if hot.left < 1:
+            hot.count(answer)
         return answer
 
     def stats(self) -> AcceleratorStats:
         """Counts and sizes now."""
-        known, source = self.index_cache.stats(), self.images.memory()
+        known, source, hot = self.index_cache.stats(), self.images.memory(), self.hot.report()
         caches = {
             **self.index_cache.caches(),
             "block_indexes": self.loader.cache_stats(),
@@ -371,6 +402,8 @@ class Engine:
             node_hints=self.hints.states(self.images.image.nodes.values(), all_of_them=False),
             caches=caches,
             is_source_failing=self.images.is_failing,
+            slow_lookups={} if self.slow_lookups is None else self.slow_lookups.counts(),
+            hot_shares={what: hot.share(what) for what in WHAT},
         )
 
     def warm(self, node_ids: Iterable[int] | None = None) -> WarmReport:
@@ -425,6 +458,11 @@ class Engine:
     def _learn_entries(self, node_id: int, known: SnapshotKnown, entries: StreamEntries) -> None:
         if known.root is not None:
             self.index_cache.learn_snapshot(self.images.image.node(node_id), known.root, entries)
+
+
+def _node_of(share: Hashable) -> int | None:
+    """The node of a share of the threads, or of a group of objects; None for objects of one stream."""
+    return share if isinstance(share, int) and share >= 0 else None
 
 
 def _fits(node: NodeImage, ref: ObjectRef) -> bool:

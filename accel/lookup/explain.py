@@ -43,6 +43,7 @@ from accel.lookup.stats import NodeHint, trouble_of
 from accel.units import count_text, size_text, time_text
 from loaders.hints import HintProblem, HintTrouble
 from loaders.plan import Bracket
+from loaders.tracing import RequestTimes
 from range_index import StreamRange
 
 if TYPE_CHECKING:
@@ -557,13 +558,19 @@ EVENT_NAMES: Final[dict[type[Event], str]] = {
 class Trace:
     """Collects the events of one lookup. One thread at a time.
 
-    `round_count` counts rounds of waiting: requests at the same time are one round.
+    `round_count` counts rounds of waiting: requests at the same time are one round. The driver adds what the lookup
+    waited for: seconds for an image, the times of the requests that it began, openings that another lookup had begun
+    (`joined`), and opened objects that memory had held before (`again`).
     """
 
     events: list[Event] = field(default_factory=list)
     answer: Answer | None = None
     image_versions: list[ImageVersion] = field(default_factory=list)
     round_count: int = 0
+    image_seconds: float = 0.0
+    times: RequestTimes = field(default_factory=RequestTimes, compare=False)
+    joined: int = 0
+    again: int = 0
     _opened_ids: set[int] = field(default_factory=set)
     _told_ids: set[int] = field(default_factory=set)
     _known: tuple[int, int, int, int] = (0, 0, 0, 0)

@@ -35,6 +35,9 @@ from range_index import ObjectRanges, StreamRangeIndex, StreamView
 FILTERS_AT_ONCE = 64
 """The number of filters that are added while the lock is held."""
 
+LEARNED_BITS = 1 << 18
+"""One bit for each object id modulo this number: whether the object was ever added."""
+
 TOLD_MAX = 1 << 18
 """The maximum number of objects of a node that are watched until an image lists them."""
 
@@ -66,6 +69,15 @@ class SharedIndexCache:
         self._pieces = PieceCache(settings.hashed_ids_max)
         self._unordered = 0
         self._told = _ToldSince()
+        self._learned = bytearray(LEARNED_BITS // 8)
+
+    def was_learned(self, object_id: int) -> bool:
+        """Whether the object was added before, so that its contents were dropped if they are not in memory now.
+
+        An estimate for reports: ids that differ by a multiple of `LEARNED_BITS` share a bit.
+        """
+        at = object_id % LEARNED_BITS
+        return bool(self._learned[at >> 3] >> (at & 7) & 1)
 
     def view(self, node_id: int, stream_id: int) -> StreamView:
         """The entries of a stream, from memory."""
@@ -108,6 +120,8 @@ class SharedIndexCache:
         with self._lock:
             self._index.insert(node_id, ref.object_id, ranges)
             self._told.add(node_id, (ref.object_id,))
+            at = ref.object_id % LEARNED_BITS
+            self._learned[at >> 3] |= 1 << (at & 7)
             if built is not None:
                 self._filters.add(node_id, ref.object_id, built)
 
@@ -166,6 +180,7 @@ class SharedIndexCache:
                 self.forget(node_id, node.object_ids.tolist())
             with self._lock:
                 told = self._told.take_all()
+                self._learned = bytearray(LEARNED_BITS // 8)
             for node_id, object_ids in told.items():
                 self.forget(node_id, object_ids)
             return

@@ -186,6 +186,9 @@ class AcceleratorStats:
         bill: what the requests to the store cost, by cause: those of all users of its `CountingStore`, or if it is
             none, those of the accelerator alone.
         caches: sizes, hits and evictions, by the name of the cache.
+        slow_lookups: slow lookups by reason (`accel.lookup.slow_lookups`); {} if they are not recorded.
+        hot_shares: the shares of the lookups of the last 10 minutes that the stream ("streams") and the node ("nodes")
+            with most lookups have; `hot()` names them.
     """
 
     image_version: ImageVersion
@@ -202,6 +205,8 @@ class AcceleratorStats:
     node_hints: tuple[NodeHint, ...] = ()
     caches: Mapping[str, CacheStats] = field(default_factory=dict)
     is_source_failing: bool = False
+    slow_lookups: Mapping[str, int] = field(default_factory=dict)
+    hot_shares: Mapping[str, float] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """The statistics as plain data, for JSON; the version as one number."""

@@ -9,6 +9,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
 
 from accel.image import ObjectRef, version_number
+from accel.lookup.slow_lookups import SLOW_LOOKUPS_MAX
 from accel.server.operations import Asked, Operation, json_response
 from accel.server.problems import Refused
 from accel.server.sidecar import Sidecar
@@ -76,6 +77,25 @@ async def refresh(sidecar: Sidecar, asked: Asked) -> Response:  # noqa: ARG001 -
     return json_response(Refreshed(is_newer, version_number(accelerator.image_version)))
 
 
+class SlowQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """The maximum number of lookups, the last ones."""
+
+    limit: Annotated[int, Meta(ge=1, le=SLOW_LOOKUPS_MAX)] = SLOW_LOOKUPS_MAX
+
+
+async def slow(sidecar: Sidecar, asked: Asked) -> Response:
+    """`GET /v1/slow`: the latest one first."""
+    query: SlowQuery = asked.query
+    accelerator = sidecar.accelerator
+    kept = await sidecar.in_thread(lambda: [each.summary() for each in accelerator.slow_lookups()[-query.limit :]])
+    return json_response({"seconds": sidecar.lookups.slow_lookup_seconds, "lookups": kept[::-1]})
+
+
+async def hot(sidecar: Sidecar, asked: Asked) -> Response:  # noqa: ARG001 - the form of operations
+    """`GET /v1/hot`."""
+    return json_response(sidecar.accelerator.hot().to_dict())
+
+
 async def stats(sidecar: Sidecar, asked: Asked) -> Response:  # noqa: ARG001 - likewise
     """`GET /v1/stats`: runs in a thread, as hints are summed over lists."""
     accelerator = sidecar.accelerator
@@ -118,6 +138,10 @@ OPERATIONS: Final = (
     ),
     Operation("POST", "/v1/refresh", "refresh", "Load the newest image now.", refresh, reply=Refreshed, writes=True),
     Operation("GET", "/v1/stats", "stats", "Statistics; docs/operations/operations.md explains the names.", stats),
+    Operation(
+        "GET", "/v1/slow", "slow", "The last slow lookups: why each was slow, and its trace.", slow, query=SlowQuery
+    ),
+    Operation("GET", "/v1/hot", "hot", "The streams and nodes with most lookups, GETs and bytes in 10 minutes.", hot),
     Operation("GET", "/healthz", "healthz", "Whether the process answers.", healthy, reply=Health),
     Operation("GET", "/readyz", "readyz", "Whether lookups are answered, and how well.", ready, reply=Ready),
     Operation("GET", "/metrics", "metrics", "Metrics for Prometheus.", metrics, media_type="text/plain"),

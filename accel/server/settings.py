@@ -17,6 +17,9 @@ LIST_PRICES: Final = Prices()
 WRITES_TO_READS: Final = 12.5
 """The price of a write in that of a read, on S3."""
 
+SLOW_LOOKUP_SECONDS: Final = 0.5
+"""Lookups of a sidecar that take at least this long are kept with their traces."""
+
 LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 """Names of the sidecar in the header Host of a browser or client on the same machine."""
 

@@ -38,7 +38,7 @@ from accel.image_source import ImageSource, PolledImages
 from accel.lookup.async_accelerator import AsyncReadAccelerator
 from accel.metrics import AccelCollector
 from accel.server.problems import Refused
-from accel.server.settings import SidecarSettings
+from accel.server.settings import SLOW_LOOKUP_SECONDS, SidecarSettings
 from accel.settings import Settings
 from accel.streams.connection import Connection, connect
 from accel.streams.settings import ConnectionSettings
@@ -104,7 +104,7 @@ class Sidecar:
         store: the store; with a timer, metrics contain the latency of requests, and readiness reports slow ones.
         settings: bounds and access.
         images: returns the source of images, called in a thread; None = the catalog of the store.
-        lookups: settings of the accelerator.
+        lookups: settings of the accelerator; by default slow lookups are recorded.
         system: clock, sleep and random source.
         warm: load filter packs and snapshots before the sidecar is ready.
     """
@@ -123,9 +123,9 @@ class Sidecar:
         self.settings = settings or SidecarSettings()
         self.system = system
         self._images = images
-        self._lookups = lookups or Settings()
+        self.lookups = lookups or Settings(slow_lookup_seconds=SLOW_LOOKUP_SECONDS)
         self._warm = warm
-        self._connection: Connection = connect(store, settings=ConnectionSettings(lookups=self._lookups), system=system)
+        self._connection: Connection = connect(store, settings=ConnectionSettings(lookups=self.lookups), system=system)
         self._opened: AsyncReadAccelerator | None = None  # perhaps not ready yet
         self._accelerator: AsyncReadAccelerator | None = None
         self._failed: BaseException | None = None
@@ -276,7 +276,7 @@ class Sidecar:
     def _open_accelerator(self) -> AsyncReadAccelerator:
         if self._opened is None:  # else only warming it failed
             self._source = self._connection.catalog.images() if self._images is None else self._images()
-            self._opened = AsyncReadAccelerator(self._source, self.store, settings=self._lookups, system=self.system)
+            self._opened = AsyncReadAccelerator(self._source, self.store, settings=self.lookups, system=self.system)
         return self._opened
 
 

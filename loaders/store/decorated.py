@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field, fields, replace
 from itertools import count
+from math import inf
 from os import getpid
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -30,7 +31,7 @@ from loaders.store.base import (
     delete_in_batches,
 )
 from loaders.store.bill import MONTH_SECONDS, Bill, CauseBill, Prices, RequestCause, answers_noted, request_cause
-from loaders.tracing import traced
+from loaders.tracing import request_times, traced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -205,11 +206,28 @@ def undecorated(store: ObjectStore) -> ObjectStore:
 
 
 class TracedStore(DecoratedStore):
-    """Makes each request a span (`loaders.tracing`). Threads: as for the inner store."""
+    """Makes each request a span, and times it for the lookup that it belongs to (`loaders.tracing`).
+
+    Threads: as for the inner store.
+
+    Args:
+        store: the inner store.
+        timer: seconds from any start.
+    """
+
+    def __init__(self, store: ObjectStore, timer: Callable[[], float]) -> None:
+        super().__init__(store)
+        self._timer = timer
 
     def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
-        with traced(f"accel.store {call.operation}", key=call.key):
-            return send()
+        span = [self._timer(), inf]
+        if (times := request_times()) is not None:
+            times.spans.append(span)
+        try:
+            with traced(f"accel.store {call.operation}", key=call.key):
+                return send()
+        finally:
+            span[1] = self._timer()
 
 
 class PrefixedStore(DecoratedStore):

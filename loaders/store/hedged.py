@@ -29,6 +29,7 @@ from loaders.settings import CONNECTIONS
 from loaders.store.base import Fetched, ObjectStore
 from loaders.store.decorated import DecoratedStore
 from loaders.threads import Threads
+from loaders.tracing import request_times
 
 QUANTILE: Final = 0.95
 SAMPLES_MIN: Final = 64
@@ -134,6 +135,8 @@ class HedgedStore(DecoratedStore):
             self._end()
 
     def _race(self, first: Future[Fetched], send: Callable[[], Fetched]) -> Fetched:
+        if (times := request_times()) is not None:
+            times.hedged.append(None)
         second = self._threads.submit(send)
         done, late = wait([first, second], return_when=FIRST_COMPLETED)
         if late and all(_may_be_better_luck(each) for each in done):

@@ -257,7 +257,7 @@ def test_hints_are_as_old_as_their_build() -> None:
 
 
 def test_every_metric_that_is_deployed_or_documented_exists() -> None:
-    with settled(line_store(2), line_image([0, 1])) as one:
+    with settled(line_store(2), line_image([0, 1]), slow_lookup_seconds=0.5) as one:
         store = CountingStore(MemoryStore(), Clock())
         collector = AccelCollector(
             one,

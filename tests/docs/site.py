@@ -163,7 +163,8 @@ def _metrics() -> str:
     """Each metric: its name, kind, labels and meaning, as a scrape of an accelerator reports them."""
     image = accel.MetadataImage.from_dict({"streams": [], "nodes": []})
     store = CountingStore(MemoryStore(), SYSTEM.timer)
-    with accel.ReadAccelerator(accel.StaticImages(image), store) as accelerator:
+    settings = accel.Settings(slow_lookup_seconds=0.5)
+    with accel.ReadAccelerator(accel.StaticImages(image), store, settings=settings) as accelerator:
         jobs = JobStats({"compact": 0.0}, 0)
         families = list(AccelCollector(accelerator, store, scaling=AutoScaleStats, jobs=lambda: jobs).collect())
     rows = []

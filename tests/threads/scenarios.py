@@ -88,6 +88,7 @@ def lookups(_: Path) -> Iterator[Act]:
                 told = shared.explain(STREAM, start, end, limit=9)
                 assert [each.object_id for each in told.answer.objects] == expected
                 assert len(shared.slow_lookups()) <= SLOW_LOOKUPS_MAX
+                assert [each for each, _ in shared.hot().streams.lookups] == [STREAM]
             else:
                 shared.follow()
 

@@ -12,6 +12,7 @@ SHARED: dict[str, tuple[str, ...]] = {
         "accel.lookup.following.ImageFollower",
         "accel.lookup.following._SharedQuery",
         "accel.lookup.hints.HintLoader",
+        "accel.lookup.hot.HotStreams",
         "accel.lookup.hints.HintStore",
         "accel.lookup.hints.PackFollower",
         "accel.lookup.index_cache.SharedIndexCache",
@@ -33,6 +34,7 @@ SHARED: dict[str, tuple[str, ...]] = {
         "loaders.shared_loads.LastChunks",
         "loaders.shared_loads.SharedLoads",
         "loaders.store.hedged.HedgedStore",
+        "loaders.tracing.RequestTimes",
     ),
     "commits": (
         "accel.catalog.catalog.ObjectCatalog",

@@ -134,6 +134,37 @@ function roundsView(width) {
   return [picture, legend(Object.keys(totals).map((name, kind) => [ROUNDS[kind], `${name} (${count(totals[name])} in all)`]))];
 }
 
+// Slow lookups, and hot streams and nodes
+
+const seconds = (number) => (number < 1 ? `${Math.round(number * 1000)} ms` : `${number.toPrecision(3)} s`);
+
+function showSlow(slow) {
+  byId("slow-text").textContent = slow.seconds === null ? "Slow lookups are not recorded." : slow.lookups.length
+    ? `The last ${count(slow.lookups.length)} that took ${seconds(slow.seconds)} or longer, the latest first.` : `No lookup took ${seconds(slow.seconds)}.`;
+  const open = new Set([...byId("slow-list").querySelectorAll("details[open]")].map((each) => each.dataset.key));
+  byId("slow-list").replaceChildren(...slow.lookups.map((each) => {
+    const {request, cost} = each;
+    const key = `${each.ended_ms} ${request.stream_id} ${request.start}`;
+    const text = `${new Date(each.ended_ms).toISOString().slice(0, 19).replace("T", " ")}: stream ${request.stream_id} from ${count(request.start)}: ${seconds(cost.seconds)}, by ${each.reason}`
+      + ` (image ${seconds(cost.image_seconds)}; ${count(cost.requests)} requests, the longest ${seconds(cost.longest_seconds)})`;
+    const attributes = {"data-key": key, ...(open.has(key) ? {open: ""} : {})};
+    return node("details", attributes, node("summary", {}, text), node("pre", {tabindex: 0}, each.lines.join("\n")));
+  }));
+}
+
+function showHot(hot) {
+  const {lookups, gets, bytes} = hot.totals;
+  byId("hot-text").textContent = `Last ${count(Math.round(hot.seconds / 60))} minutes: ${count(lookups)} lookups, ${count(gets)} GETs, ${size(bytes)}.`;
+  const columns = (what) => {
+    const ids = [...new Set(["lookups", "gets", "bytes"].flatMap((kind) => hot[what][kind].map((each) => each.id)))].slice(0, 20);
+    const of = (kind, id) => hot[what][kind].find((each) => each.id === id);
+    const shown = (kind, id, form) => (of(kind, id) ? form(of(kind, id).count) : "–");
+    return ids.map((id) => [`${id}`, shown("lookups", id, count), shown("gets", id, count), shown("bytes", id, size)]);
+  };
+  byId("hot-list").replaceChildren(...["Streams", "Nodes"].map((name) =>
+    table(`Hot ${name.toLowerCase()}`, [name.slice(0, -1), "Lookups", "GETs", "Bytes"], columns(name.toLowerCase()))));
+}
+
 // A stream and a read
 
 const keyOf = (trace) => (trace ? JSON.stringify(trace.request) : "");
@@ -232,6 +263,8 @@ async function poll() {
   showFigures(stats);
   showMemory(stats);
   showBill(stats.bill, stats.store);
+  showSlow(await ask("/v1/slow"));
+  showHot(await ask("/v1/hot"));
   draw("rounds", roundsView);
   return true;
 }

@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from threading import Thread
+from typing import Any
 
 import pytest
 
-from accel import AsyncReadAccelerator, Settings, StaticImages, StillPending
+from accel import AsyncReadAccelerator, MetadataImage, ReadAccelerator, Settings, StaticImages, StillPending
 from accel.errors import InvalidRequest, LookupTimedOut, ObjectLost
+from accel.lookup.answer import Request
+from accel.lookup.explain import Round, Trace
+from accel.lookup.slow_lookups import REASONS, SlowLookups
 from loaders.layout import ObjectLayout
 from loaders.store import CountingStore, Fetched
-from tests.accel.lookup.cluster import STREAM, accelerator, line_image, line_store, settled, system
+from tests.accel.lookup.cluster import NODE, STREAM, accelerator, line_image, line_store, settled, system
 from tests.accel.lookup.driving import Clock
 from tests.accel.lookup.test_accelerator import Gate
 
@@ -172,3 +177,107 @@ def test_reads_ask_for_the_same_with_the_log_and_without() -> None:
             read = [(each.base_offset, each.end_offset) for each in one.read(STREAM, 5, 395)]
         counted.append((read, store.snapshot().gets))
     assert counted[0] == counted[1]
+
+
+# -- why it was slow ---------------------------------------------------------------------------------------------------
+
+
+class LateImages(StaticImages):
+    """A source that has no image that may be used until it is asked, which takes 3 seconds each time."""
+
+    def __init__(self, image: MetadataImage, clock: Clock) -> None:
+        super().__init__(image)
+        self.clock = clock
+        self.is_late = False
+
+    def is_due(self) -> bool:
+        return False
+
+    def cached(self) -> MetadataImage | None:
+        return None if self.is_late else super().current()
+
+    def current(self) -> MetadataImage:
+        if self.is_late:
+            self.clock.seconds += 3.0
+            self.is_late = False
+        return super().current()
+
+
+def one_by_one(store: Slow, image: MetadataImage | StaticImages, clock: Clock, **settings: Any) -> ReadAccelerator:
+    """An accelerator with one request at a time, so that the clock of each is its own."""
+    few = {"parallel_loads": 1, "max_wait_load_seconds": 1e6, "use_hints": False, "slow_lookup_seconds": 0.5}
+    return settled(store, image, clock, **{**few, **settings})
+
+
+@pytest.mark.parametrize("call", ["lookup", "read"])
+def test_the_reason_of_one_that_waited_for_an_image_is_the_image(call: str) -> None:
+    clock = Clock()
+    source = LateImages(IMAGE, clock)
+    with one_by_one(Slow(line_store(40), clock, 0.1), source, clock) as one:
+        source.is_late = True
+        if call == "lookup":
+            one.get_objects(STREAM, 5, 25)
+        else:
+            list(one.read(STREAM, 5, 25))
+        [slow] = one.slow_lookups()
+        assert (slow.reason, slow.waits.image_seconds) == ("image", 3.0)
+        assert slow.explanation.seconds == pytest.approx(3.0 + slow.waits.store_seconds)
+        assert one.stats().slow_lookups["image"] == 1
+
+
+def test_the_reason_of_one_with_a_slow_request_is_the_store() -> None:
+    clock = Clock()
+    with one_by_one(Slow(line_store(1), clock, 2.0), line_image([0]), clock) as one:
+        one.get_objects(STREAM, 0, 5)
+        [slow] = one.slow_lookups()
+        assert (slow.reason, slow.waits.longest_seconds, slow.waits.store_seconds) == ("store", 2.0, 2.0)
+        told = slow.summary()
+        assert told["cost"]["requests"] == 1
+        assert told["cost"]["hedged"] == 0
+        assert "slow by: store" in slow.text()
+        assert told["lines"][5].startswith("waited   0.0 us for an image; 2.0 s for 1 request together, 2.0 s for one")
+
+
+def test_the_reason_of_one_that_opens_what_was_evicted_is_that() -> None:
+    clock = Clock()
+    small = {"object_index_size_bytes_max": 1, "view_size_bytes_max": 1, "filter_size_bytes_max": 1}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("accel.lookup.engine.BLOCK_INDEXES_SIZE_BYTES_MAX", 0)
+        one = one_by_one(Slow(line_store(40), clock), IMAGE, clock, **small)
+        one.get_objects(STREAM, 5, 25)
+    with one:
+        one.get_objects(STREAM, 5, 25)
+        reasons = [each.reason for each in one.slow_lookups()]
+        assert reasons == ["cold", "evicted"]
+        assert one.slow_lookups()[1].waits.opened_again > 0
+
+
+def test_a_request_that_is_still_under_way_is_the_reason() -> None:
+    clock, gate = Clock(), Gate(line_store(1))
+    with accelerator(gate, line_image([0]), clock, slow_lookup_seconds=0.5, use_hints=False) as one:
+        waiting = Thread(target=one.get_objects, args=(STREAM, 0, 5))
+        waiting.start()
+        gate.waiting.acquire()
+        clock.seconds = 3.0
+        one.get_objects(STREAM, 0, 5, deadline_seconds=0.0)
+        gate.opened.set()
+        waiting.join()
+        assert [each.reason for each in one.slow_lookups()] == ["store"]
+
+
+def noted(seconds: float, trace: Trace) -> str:
+    clock = Clock()
+    slow = SlowLookups(0.5, "spread", clock, clock)
+    slow.note(Request(STREAM, 0), LookupTimedOut("a test"), trace, seconds)
+    return slow.recent()[0].reason
+
+
+def test_one_that_waited_for_the_requests_of_others_or_for_threads_says_so() -> None:
+    joined = Trace(joined=1)
+    assert noted(2.0, joined) == "joined"
+    assert noted(2.0, Trace()) == "threads"
+    opened = Round(1, 0, NODE, 1, 0, 0, 0, 0, 1, -1, 1, "unknown", requests=4)
+    queued = Trace(events=[opened])
+    queued.times.spans.append([0.0, 0.5])
+    assert noted(2.0, queued) == "threads"
+    assert set(SlowLookups(0.5, "spread", Clock(), Clock()).counts()) == set(REASONS)

@@ -101,11 +101,11 @@ async def serving(
     images: Callable[[], ImageSource] | None = None,
     is_opened: bool = True,
     timer: Callable[[], float] | None = None,
+    lookups: Settings = Settings(hedge_percent=0, parallel_loads=4, slow_lookup_seconds=0.5),  # noqa: B008 - frozen
     **settings: Any,
 ) -> AsyncIterator[tuple[App, Sidecar]]:
     """An application, opened as a server opens it."""
     counted = store if isinstance(store, CountingStore) else CountingStore(store, timer)
-    lookups = Settings(hedge_percent=0, parallel_loads=4)
     chosen = SidecarSettings(**{"token": TOKEN, **settings})
     sidecar = Sidecar(counted, chosen, images=images, lookups=lookups)
     app = sidecar_app(sidecar)

@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 import accel
+from accel import Settings
 from accel.cli.demo import ISSUE_OBJECTS, ISSUE_READS
 from accel.cli.demo import example_store as demo_store
 from accel.compaction import CompactionSettings, compact, plan_compaction
@@ -240,4 +241,18 @@ def test_long_maps_and_histories_are_drawn_with_a_bounded_number_of_shapes(brows
         caption = one.page.locator("#map figcaption").last.inner_text()
         assert caption.startswith("Node 4, objects 80,001 to 100,000 of 100,000: 20,000 known")
         assert one.page.evaluate(LONG_HISTORY) < 25_000
+        assert one.troubles == []
+
+
+@WITH_BROWSER
+def test_slow_lookups_and_hot_streams_are_listed(browser: Browser) -> None:
+    with shown(browser, filled(5), {"lookups": Settings(slow_lookup_seconds=1e-9, hedge_percent=0)}) as one:
+        one.explain(STREAM, 0, 100)
+        listed = one.page.locator("#slow-list details")
+        expect(listed.first).to_contain_text(f"stream {STREAM} from 0")
+        listed.first.locator("summary").click()
+        expect(listed.first.locator("pre")).to_contain_text("waited ")
+        expect(one.page.get_by_role("table", name="Hot streams")).to_contain_text(str(STREAM))
+        expect(one.page.get_by_role("table", name="Hot nodes")).to_be_visible()
+        assert one.violations() == []
         assert one.troubles == []

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
+from accel import Settings
 from accel.server import Sidecar, SidecarSettings, sidecar_app
 from accel.server.serving import Tls, make_server
 from loaders.store import CountingStore, MemoryStore, ObjectStore
@@ -28,9 +29,11 @@ from tests.accel.server.test_guard import HeldStore
 class Served:
     """A sidecar that runs in a thread."""
 
-    def __init__(self, store: ObjectStore, tls: Tls | None = None, **chosen: Any) -> None:
+    def __init__(
+        self, store: ObjectStore, tls: Tls | None = None, *, lookups: Settings | None = None, **chosen: Any
+    ) -> None:
         self.settings = SidecarSettings(port=0, token=TOKEN, **chosen)
-        app = sidecar_app(Sidecar(CountingStore(store), self.settings), [other()])
+        app = sidecar_app(Sidecar(CountingStore(store), self.settings, lookups=lookups), [other()])
         self.server = make_server(app, self.settings, tls)
         self.server.config.host = "127.0.0.1"  # whatever the settings say that it is for
         self.trusted = None if tls is None else ssl.create_default_context(cafile=str(tls.certificate))

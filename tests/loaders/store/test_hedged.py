@@ -13,6 +13,7 @@ from loaders.layout import HINTS_PREFIX, TABLES_PREFIX, HintKind, ObjectLayout, 
 from loaders.store import CountingStore, MemoryStore, ObjectStore
 from loaders.store.decorated import Answer, DecoratedStore, StoreCall
 from loaders.store.hedged import BURST, SAMPLES_MIN, HedgedStore
+from loaders.tracing import RequestTimes, timed
 
 KEY = ObjectLayout().object_key(1)
 TABLE_KEY = f"{TABLES_PREFIX}node-lists/4"
@@ -80,6 +81,15 @@ def test_a_slow_read_is_sent_again_and_the_first_answer_counts() -> None:
         store.close()
         assert store.stats().abandoned == 0
         assert counted.snapshot().gets == 2
+
+
+def test_a_lookup_that_times_its_requests_counts_those_sent_again() -> None:
+    times = RequestTimes()
+    with hedged() as (store, gated, _), timed(times):
+        gated.close_gate()
+        store.get_range(KEY, 1, 4)
+        store.get_range(KEY, 1, 4)
+    assert times.until(0.0)[2] == 1
 
 
 def test_before_enough_reads_were_timed_none_is_sent_twice() -> None:
