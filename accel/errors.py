@@ -38,6 +38,7 @@ Some are defined in `loaders/errors.py` and exported here too, so that this modu
     │   ├── CatalogDamaged         a key that must be there is gone, or went back in time
     │   ├── CatalogWentBack        a key is older than when it was last read
     │   │   └── CommitsLost        the node's list lacks commits that were acknowledged to its session
+    │   ├── UnknownNode            the catalog, or the image, has no list of a node
     │   ├── CommitRefused          a commit contradicts the catalog
     │   ├── SessionFenced          a newer session writes for this node
     │   ├── MaintenanceRefused     it would not be safe to delete, undo or import now
@@ -182,6 +183,7 @@ __all__ = [
     "TableError",
     "TableMissing",
     "TransactionDamaged",
+    "UnknownNode",
     "UnknownStream",
     "WriteConflict",
     "WriterStalled",
@@ -263,6 +265,12 @@ class CommitsLost(CatalogWentBack):
         self.object_ids = object_ids
         lost = ", ".join(map(str, object_ids[:20])) + (", ..." if len(object_ids) > 20 else "")
         self.args = (f"{self.args[0]}; acknowledged objects that are not listed: {len(object_ids)} ({lost or 'none'})",)
+
+
+class UnknownNode(CatalogError, ValueError):
+    """A job was given a node that the catalog, or the image, does not list; nothing was changed."""
+
+    advice = "accel catalog status lists the nodes"
 
 
 class CommitRefused(CatalogError):

@@ -10,6 +10,9 @@ as JSON; progress, notes and errors to stderr, so that a pipe receives only data
     | summary  | a line; not with --quiet      | one line of JSON; not with --quiet                       |
     | error    | error: ... and advice: ...    | {"type", "message", "advice", "retryable"}               |
 
+A result that cannot be written, to a full disk or to a reader that has gone, stops no work: the error is kept, and
+raised when the command has ended. Of results that are printed as they are computed, no further one is.
+
 Printed names, tags and keys come from a bucket, where other users may have written them. So all text is passed through
 `shown_text`: characters that would move the cursor, change the terminal or the direction of writing are escaped, as in
 JSON.
@@ -24,7 +27,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
@@ -216,6 +219,18 @@ def left_out(count: int, shown: int, what: str) -> Iterator[str]:
         yield f"              … and {count - shown} more {what}"
 
 
+class StdoutClosed(BrokenPipeError):
+    """The reader of stdout wants no more: `| head`. No failure of the command."""
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise StdoutClosed(*error.args) from error
+
+
 class Tell(Protocol):
     """Receives the progress of a long operation."""
 
@@ -231,19 +246,43 @@ class Output:
         is_json: JSON instead of text.
         is_quiet: no notes, no progress, no message that only confirms success.
         is_verbose: details such as each request.
+        unwritten: errors of results that could not be printed.
     """
 
     is_json: bool = False
     is_quiet: bool = False
     is_verbose: bool = False
+    unwritten: list[OSError] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    @contextmanager
+    def raised_at_end(self) -> Iterator[None]:
+        """Raise the first error of `show` when the block has ended; another exit code of the block remains."""
+        code = 0
+        try:
+            yield
+        except click.exceptions.Exit as ended:
+            code = ended.exit_code
+            if not self.unwritten:
+                raise
+        if not self.unwritten:
+            return
+        if not code:
+            raise self.unwritten[0]
+        if not isinstance(self.unwritten[0], StdoutClosed):
+            show_error(self.unwritten[0], is_json=self.is_json)
+        raise click.exceptions.Exit(code)
 
     def show(self, result: Shown) -> None:
         """Print the result of a command."""
-        if self.is_json:
-            click.echo(json.dumps(result.data, indent=2))
-            return
-        for line in result.lines:
-            _print(line)
+        try:
+            with _writing():
+                if self.is_json:
+                    click.echo(json.dumps(result.data, indent=2))
+                    return
+                for line in result.lines:
+                    _print(line)
+        except OSError as error:
+            self.unwritten.append(error)
 
     def show_each(self, results: Iterable[Shown], *, at_once: bool = False) -> None:
         """Print results when they arrive, one a line.
@@ -253,21 +292,23 @@ class Output:
             at_once: whether each is flushed before the next one is read, also into a pipe.
         """
         stdout = sys.stdout
-        for result in results:
-            lines = [json.dumps(result.data)] if self.is_json else result.lines
-            stdout.writelines(f"{shown_text(str(line))}\n" for line in lines)
-            if at_once:
-                stdout.flush()
-        stdout.flush()  # here, where the error of a closed pipe is still handled
+        with _writing():
+            for result in results:
+                lines = [json.dumps(result.data)] if self.is_json else result.lines
+                stdout.writelines(f"{shown_text(str(line))}\n" for line in lines)
+                if at_once:
+                    stdout.flush()
+            stdout.flush()  # here, where the error of a closed pipe is still handled
 
     def show_raw(self, lines: Iterable[bytes], *, at_once: bool = False) -> None:
         """Print bytes unchanged, each followed by a line feed: for programs and files. Otherwise as `show_each`."""
         stdout = sys.stdout.buffer
-        for line in lines:
-            stdout.write(line + b"\n")
-            if at_once:
-                stdout.flush()
-        stdout.flush()
+        with _writing():
+            for line in lines:
+                stdout.write(line + b"\n")
+                if at_once:
+                    stdout.flush()
+            stdout.flush()
 
     def summary(self, result: Shown) -> None:
         """Print a summary at the end, beside the data."""
@@ -466,7 +507,7 @@ def _print(part: Rendered, *, is_error: bool = False) -> None:
         click.echo(shown_text(part), err=is_error)
         return
     plain = {"color_system": None} if _is_plain() else {}
-    console = Console(markup=False, highlight=False, stderr=is_error, **plain)  # type: ignore[arg-type]
+    console = _Console(markup=False, highlight=False, stderr=is_error, **plain)  # type: ignore[arg-type]
     if isinstance(part, Folded):
         for row in part.rows(console) if console.is_terminal else [part.line]:
             console.print(_Shown(row), soft_wrap=True)
@@ -475,6 +516,11 @@ def _print(part: Rendered, *, is_error: bool = False) -> None:
         console.width = PIPE_WIDTH
     _break_fixed_columns(part, console.width)
     console.print(_Shown(part))
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise  # noqa: PLE0704 - called where the error is handled; rich would end the process
 
 
 def _break_fixed_columns(table: Table, width: int) -> None:

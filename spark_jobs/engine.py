@@ -75,16 +75,14 @@ class OnSpark:
         """The session of all work; a bucket without a catalog and unknown nodes are refused before it starts.
 
         Raises:
-            click.UsageError: the catalog or image does not have a node, or a package or a Java is missing.
+            click.UsageError: a package or a Java is missing.
+            UnknownNode: the catalog or image does not have a node.
             CatalogMissing, StoreError: the catalog cannot be read now.
         SparkNotStarted: Spark does not start.
         """
         with opened_catalog(self.spec.open(), image) as catalog:
-            try:
-                if nodes is not None:
-                    listed_nodes(catalog, nodes)
-            except ValueError as error:
-                raise click.BadParameter(str(error), param_hint="'--node'") from error
+            if nodes is not None:
+                listed_nodes(catalog, nodes)
         self.store.output.note("starting Spark")
         with ExitStack() as stack:
             try:

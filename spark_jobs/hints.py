@@ -72,7 +72,7 @@ def plan_hints_on_spark(
         progress: called with the number of planned nodes.
 
     Raises:
-        ValueError: the catalog does not have one of the nodes.
+        UnknownNode: the catalog does not have one of the nodes.
         CatalogMissing, StoreError: the catalog cannot be read now. The plan names nodes whose hints could not be read.
         MaintenanceRefused: an image does not have the size of each object.
     """

@@ -21,16 +21,16 @@ MODULE_LINES_MIN = 60
 SMALL_MODULES_MAX = 20
 FUNCTION_LINES_MAX = 70
 BUDGET = {
-    "code lines": 60_373,
-    "code lines without benchmarks and optional rooms": 53_538,
-    "files outside tests": 309,
+    "code lines": 60_482,
+    "code lines without benchmarks and optional rooms": 53_645,
+    "files outside tests": 310,
     "circles of imports": 0,
     "arrows that run up": 0,
     "commands": 47,
     "settings: classes": 12,
     "settings: fields": 90,
     "names of accel.__all__": 42,
-    "lines of tests": 98_779,
+    "lines of tests": 99_052,
     "decision records": 19,
     "words of decision records": 9_000,
     "words of the changelog": 202,
@@ -122,7 +122,7 @@ def test_the_list_of_commands_loads_none_of_them() -> None:
     loaded = modules_loaded_by(code)
     assert loaded.isdisjoint(HEAVY - {"click"} | {"numpy", "msgspec", "accel.rendering", "accel.image"})
     cli = {name for name in loaded if name.startswith(("accel.cli.", "spark_jobs."))}
-    assert cli == {"accel.cli.main", "accel.cli.ending", "accel.cli.groups", "accel.cli.config_file"}
+    assert cli == {f"accel.cli.{name}" for name in ("main", "ending", "groups", "config_file", "standard_streams")}
 
 
 RUNS_CODE = {"pickle", "cPickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "yaml", "jsonpickle"}

@@ -46,6 +46,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta, Struct
 
+from accel.catalog.argument_checks import refuse_unknown_nodes
 from accel.catalog.bad_objects import BadObject
 from accel.catalog.compact import refuse_lossy_compaction
 from accel.catalog.dead_objects import FirstKept
@@ -538,6 +539,7 @@ def _surveys(
     trimmed = _first_kept(image)
     ids, starts = trimmed["stream_id"].copy(), trimmed["start_offset"].copy()
     first_kept = FirstKept(ids, starts, np.zeros(len(ids), dtype=np.bool_))
+    refuse_unknown_nodes(settings.nodes, image.nodes)
     counts = {node_id: len(node) for node_id, node in sorted(image.nodes.items())}
     recent = {object_id for object_id, time_ms in data_times_ms.items() if time_ms > now_ms - HOUR_MS}
     coming = {node_id: len(recent & node.position_of.keys()) for node_id, node in image.nodes.items()}

@@ -20,7 +20,7 @@ from xxhash import xxh3_128
 
 from accel.catalog.parts import MILLISECONDS
 from accel.catalog.records import INT64_MAX, STREAMS_AN_OBJECT_MAX
-from accel.errors import CommitRefused, InvalidArgument
+from accel.errors import CommitRefused, InvalidArgument, UnknownNode
 from accel.history.rules.values import TIME_MS_END, checked_integer
 from accel.image import StreamObject
 from loaders.format import RecordBatch
@@ -50,6 +50,17 @@ def checked_node(node_id: object) -> int:
         InvalidArgument: no integer of 0 to 10^10 - 1.
     """
     return checked_integer("a node id", node_id, 0, NODE_ID_MAX)
+
+
+def refuse_unknown_nodes(nodes: Iterable[int] | None, known: Mapping[int, object]) -> None:
+    """Refuse nodes that are not among the known ones; None is no node.
+
+    Raises:
+        UnknownNode: some are not.
+    """
+    if unknown := sorted(set(nodes or ()) - known.keys()):
+        names = ", ".join(map(str, sorted(known))) or "none"
+        raise UnknownNode(f"expected nodes of this catalog ({names}), found {', '.join(map(str, unknown))}")
 
 
 def checked_stream(stream_id: object) -> int:

@@ -9,6 +9,7 @@ nor boto3 nor any command; a test compares them with the help of the commands.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
@@ -74,6 +75,15 @@ def words_of(ctx: click.Context) -> tuple[str, ...]:
     return above if ctx.parent is None else (*above, str(ctx.info_name))
 
 
+@contextmanager
+def help_shown(ctx: click.Context) -> Iterator[None]:
+    """For a block that may show help: it is no failure that its reader wants only the first lines, as `head` does."""
+    try:
+        yield
+    except BrokenPipeError:
+        ctx.exit()
+
+
 class CommandGroup(click.Group):
     """A group that accepts `--output` for its commands; `--output` after the command has priority.
 
@@ -97,6 +107,11 @@ class CommandGroup(click.Group):
                 help="The form of the result: text for people, json for programs; also after the command.",
             )
         )
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse, and show the help if it is wanted."""
+        with help_shown(ctx):
+            return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of all commands."""

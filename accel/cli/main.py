@@ -21,13 +21,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import metadata
 from itertools import pairwise
-from typing import Any, TextIO
+from typing import Any
 
 import click
 
 from accel.cli.config_file import check_names, config_of, config_option, origin
 from accel.cli.ending import Stopped, end_on_signals
 from accel.cli.groups import CommandGroup, LazyCommand
+from accel.cli.standard_streams import leave_unwritten, print_what_can_be_shown
 from accel.errors import AccelError
 from loaders.errors import redacted
 
@@ -63,9 +64,11 @@ class AccelGroup(CommandGroup):
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run a command line."""
-        for stream in (sys.stdout, sys.stderr):
-            _never_fail_to_print(stream)
-        return super().main(*args, **extra)
+        print_what_can_be_shown(sys.stdout, sys.stderr)
+        try:
+            return super().main(*args, **extra)
+        finally:
+            leave_unwritten()
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse, after the form of errors is known."""
@@ -88,8 +91,6 @@ _ARGS = "accel.args"
 def _errors_told(ctx: click.Context) -> Iterator[None]:
     try:
         yield
-    except BrokenPipeError:
-        raise  # the output is closed: click ends the program without a message
     except (AccelError, OSError, KeyboardInterrupt, RuntimeError) as error:
         ended: BaseException = Stopped() if type(error) is KeyboardInterrupt else error
         if "start new thread" in str(error):  # of a pool that is not ours
@@ -98,8 +99,10 @@ def _errors_told(ctx: click.Context) -> Iterator[None]:
             ended = no_thread()
         elif not isinstance(error, AccelError | OSError | KeyboardInterrupt):
             raise
-        from accel.rendering import show_error  # noqa: PLC0415 - a list of commands is printed without it
+        from accel.rendering import StdoutClosed, show_error  # noqa: PLC0415 - a list of commands is printed without it
 
+        if isinstance(ended, StdoutClosed):
+            ctx.exit()
         show_error(ended, is_json=_wants_json(ctx))
         ctx.exit(ended.code if isinstance(ended, Stopped) else EXIT_FAILURE)
     except click.ClickException as error:
@@ -121,12 +124,6 @@ def _wants_json(ctx: click.Context) -> bool:
     choices += [argument.removeprefix("--output=") for argument in args if argument.startswith("--output=")]
     unflagged = os.environ.get("ACCEL_OUTPUT") or config_of(ctx).common.get("output", "")
     return (choices or [str(unflagged)])[-1] == "json"
-
-
-def _never_fail_to_print(stream: TextIO) -> None:
-    # A character that the terminal cannot show is replaced by a question mark.
-    if hasattr(stream, "reconfigure"):
-        stream.reconfigure(errors="replace")
 
 
 def _version() -> str:

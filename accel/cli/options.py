@@ -30,14 +30,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from accel.catalog import ObjectCatalog
-from accel.cli.groups import OUTPUT_FORMS, OUTPUT_META
+from accel.cli.groups import OUTPUT_FORMS, OUTPUT_META, help_shown
 from accel.errors import AccelError, CatalogMissing, ImageRefused, MissingExtra, ObjectLost, WrongPlace
 from accel.image import MetadataImage
 from accel.image_source import ImageSource, StaticImages, read_image
@@ -88,6 +88,8 @@ class TracingStore(DecoratedStore):
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+INTEGER_MAX: Final = 2**63 - 1
+
 _URL = "url"
 """The argument that names the store."""
 
@@ -116,7 +118,10 @@ class StoreCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse, and find the word that names the store."""
-        rest = super().parse_args(ctx, args)
+        with help_shown(ctx):
+            rest = super().parse_args(ctx, args)
+        if not ctx.resilient_parsing:
+            _refuse_long_numbers(ctx)
         arguments = [param for param in self.params if isinstance(param, click.Argument)]
         if arguments and arguments[-1].name == _URL and not ctx.resilient_parsing:
             self._take_store(ctx, arguments[:-1], arguments[-1])
@@ -137,6 +142,15 @@ class StoreCommand(click.Command):
             raise click.UsageError(f"Expected one store, found {' and '.join(map(redacted, named))}.", ctx)
         if named:
             ctx.params["store"] = named[0]
+
+
+def _refuse_long_numbers(ctx: click.Context) -> None:
+    """Refuse numbers of more than 64 bits: ids, offsets, counts and sizes have no more."""
+    for param in ctx.command.params:
+        value = ctx.params.get(str(param.name))
+        for each in value if isinstance(value, tuple) else (value,):
+            if isinstance(each, int | float) and not -INTEGER_MAX - 1 <= each <= INTEGER_MAX:
+                raise click.BadParameter(f"expected at most {INTEGER_MAX}, found {each}", ctx, param)
 
 
 def _words(value: Any) -> tuple[str, ...]:
@@ -270,7 +284,9 @@ def output_options(command: Command) -> Command:
         if ctx.get_parameter_source("output") is not ParameterSource.COMMANDLINE:
             output = ctx.meta.get(OUTPUT_META, output)
         log_as(TextLines())
-        return command(*args, output=Output(output == "json", quiet, verbose), **others)
+        shown = Output(output == "json", quiet, verbose)
+        with shown.raised_at_end():
+            return command(*args, output=shown, **others)
 
     return wrapped  # type: ignore[return-value]  # the same command with other arguments
 
@@ -520,7 +536,7 @@ def yes_option(text: str = "Do it; without it nothing is changed.") -> Callable[
     return click.option("--yes", is_flag=True, help=text)
 
 
-INTEGER = click.IntRange(0, 2**63 - 1)
+INTEGER = click.IntRange(0, INTEGER_MAX)
 """An id, an offset or a count."""
 
 

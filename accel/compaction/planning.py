@@ -33,6 +33,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from accel.catalog.argument_checks import refuse_unknown_nodes
 from accel.catalog.bad_objects import BadObjects, objects_left_alone
 from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.dead_objects import FirstKept, may_hold, streams_of_node
@@ -110,6 +111,7 @@ def plan_compaction(
         progress: called with the number of opened objects, and the number to open.
 
     Raises:
+        UnknownNode: a node of the settings that the catalog does not have.
         MaintenanceRefused: the plan would make too many objects of one stream.
         StoreError: the catalog could not be read now. The plan names nodes that could not be planned.
     """
@@ -142,10 +144,12 @@ def survey_catalog(catalog: ObjectCatalog, settings: CompactionSettings) -> Cata
     """Find the nodes to be planned. Requests: a refresh, and one of one byte for each object that was set aside.
 
     Raises:
+        UnknownNode: a node of the settings that the catalog does not have.
         StoreError: the catalog cannot be read now.
     """
     state = catalog.refresh_state()
     lists = state.node_lists()
+    refuse_unknown_nodes(settings.nodes, lists)
     now_ms = catalog.parts.now_ms()
     shards = [seen.value for seen in state.shards]
     first_kept = FirstKept.of(shards)

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accel.catalog import ObjectCatalog
+from accel.catalog.argument_checks import refuse_unknown_nodes
 from accel.catalog.bad_objects import BAD_OBJECTS_MAX, BadObject, Cause, cause_of, objects_left_alone, remember
 from accel.catalog.from_image import ImageAccess, ImageCatalog
 from accel.catalog.job_runs import BUILD_HINTS, RunningJob, recorded
@@ -61,7 +62,7 @@ def listed_nodes(catalog: ObjectCatalog | ImageCatalog, nodes: frozenset[int] | 
         nodes: only these; all by default.
 
     Raises:
-        ValueError: a node that the catalog does not have.
+        UnknownNode: a node that the catalog does not have.
         StoreError: the catalog cannot be read now.
         MaintenanceRefused: an image from elsewhere does not have the size of each object.
     """
@@ -75,10 +76,7 @@ class _Listed(NamedTuple):
 
 def _chosen(catalog: ObjectCatalog | ImageCatalog, nodes: frozenset[int] | None) -> dict[int, _Listed]:
     lists = _lists(catalog)
-    unknown = sorted((nodes or frozenset()) - lists.keys())
-    if unknown:
-        known = ", ".join(map(str, sorted(lists))) or "none"
-        raise ValueError(f"expected nodes of this catalog ({known}), found {', '.join(map(str, unknown))}")
+    refuse_unknown_nodes(nodes, lists)
     return {node_id: lists[node_id] for node_id in sorted(lists if nodes is None else nodes)}
 
 
@@ -368,7 +366,7 @@ def plan_hints(
         progress: called with the number of planned nodes.
 
     Raises:
-        ValueError: a node that the catalog does not have.
+        UnknownNode: a node that the catalog does not have.
         StoreError: the catalog could not be read now. The plan names nodes whose hints could not be read.
         MaintenanceRefused: an image from elsewhere does not have the size of each object.
     """

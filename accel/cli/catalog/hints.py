@@ -130,13 +130,8 @@ def build_hints(
         raise click.UsageError("Expected --only-bad with filters, found --only snapshots.")
     depth = Depth.BAD if only_bad else Depth.ALL if everything else Depth.MISSING
     choice = HintChoice(filters=only != "snapshots", snapshots=only != "filters", depth=depth)
-    try:
-        with engine.running(nodes, image):
-            code = HintWork(choice, nodes, dry_run).carry_out(engine, image, output)
-    except ValueError as error:
-        if nodes is None:
-            raise
-        raise click.BadParameter(str(error), param_hint="'--node'") from error
+    with engine.running(nodes, image):
+        code = HintWork(choice, nodes, dry_run).carry_out(engine, image, output)
     end_with(code)
 
 

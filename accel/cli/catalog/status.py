@@ -14,6 +14,7 @@ import click
 import msgspec
 
 from accel.catalog import ObjectCatalog
+from accel.catalog.argument_checks import refuse_unknown_nodes
 from accel.catalog.bad_objects import set_aside_of, set_aside_text
 from accel.catalog.dead_objects import Space, measure_space
 from accel.catalog.proof import find_strangers
@@ -110,9 +111,7 @@ def status(
         costs = {name: _cost_of_refresh(catalog, opened) for name in ("cold", "again")}
         state = catalog.refresh_state()
         shards, lists = [seen.value for seen in state.shards], state.node_lists()
-        if unknown := sorted((nodes or frozenset()) - lists.keys()):
-            expected = f"expected nodes of this catalog ({', '.join(map(str, sorted(lists)))})"
-            raise click.BadParameter(f"{expected}, found {', '.join(map(str, unknown))}", param_hint="'--node'")
+        refuse_unknown_nodes(nodes, lists)
         space = measure_space(catalog.parts, [lists[node_id] for node_id in sorted(lists)], shards)
         strangers = _strangers(catalog, state)
         live = {node_id: lists[node_id].live for node_id in sorted(nodes or lists)}

@@ -160,10 +160,14 @@ def scale(*, time: Moment | None, is_held: bool, stream: StreamChoice, output: O
     output.show(shown_epoch(scaling.act(opened, time_ms)))
 
 
-@command("Seal a stream permanently.", "accel stream seal --store s3://bucket --scope shop --stream orders")
+@command(
+    "Seal a stream permanently; a dry run without --yes.",
+    "accel stream seal --store s3://bucket --scope shop --stream orders --yes",
+)
+@yes_option("Seal; without it nothing is changed.")
 @holder_option
 @stream_options
-def seal(*, is_held: bool, stream: StreamChoice, output: Output) -> None:
+def seal(*, yes: bool, is_held: bool, stream: StreamChoice, output: Output) -> None:
     """Seal a stream permanently: open transactions are aborted, and no event can be written to it any more."""
     opened = stream.open(is_held=is_held, may_be_here=True)
     if is_held:
@@ -171,8 +175,11 @@ def seal(*, is_held: bool, stream: StreamChoice, output: Output) -> None:
         _refuse_ends_here(stream, opened, active, output)
         if stream.ends_here(opened, active) and any(opened.transactions.each_active()):
             stream.open(is_held=True).parts.require_host("end transactions")
-    opened.seal()
-    output.show(said(f"stream {stream} sealed", stream=str(stream), state=opened.state().value))
+    if yes:
+        opened.seal()
+    would = f"dry run: stream {stream} would be sealed ({_who_does_it(is_held=is_held)})"
+    done = f"stream {stream} sealed" if yes else would
+    output.show(said(done, stream=str(stream), dry_run=not yes, state=opened.state().value))
 
 
 @command(

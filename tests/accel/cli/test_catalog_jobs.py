@@ -131,9 +131,9 @@ def test_a_run_that_was_overtaken_ends_with_0_and_a_word(shop: Shop, monkeypatch
     assert "node 4: another run wrote a newer pack meanwhile; that one is used" in result.stdout
 
 
-def test_a_node_that_is_not_there_is_wrong_usage(shop: Shop) -> None:
+def test_a_node_that_is_not_there_is_a_failure(shop: Shop) -> None:
     result = shop.run("build-hints", "--node", "5")
-    assert result.exit_code == 2
+    assert result.exit_code == 1
     assert "expected nodes of this catalog (4), found 5" in result.stderr
 
 

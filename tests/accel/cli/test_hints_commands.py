@@ -97,5 +97,5 @@ def test_a_damaged_root_is_told_with_its_key(shop: Shop, kind: HintKind) -> None
 
 def test_a_node_that_is_not_there_is_refused(shop: Shop) -> None:
     result = shop.run("status --node 77")
-    assert result.exit_code == 2
-    assert "Invalid value for '--node': expected nodes of this catalog (4), found 77" in result.stderr
+    assert result.exit_code == 1
+    assert "error: expected nodes of this catalog (4), found 77" in result.stderr

@@ -346,7 +346,12 @@ def test_recovery_finishes_what_was_left_behind(shop: Shop) -> None:
 def test_a_stream_is_sealed_and_then_deleted_if_that_is_said(shop: Shop) -> None:
     for flag in ("", "--yes"):
         assert shop.refusal(f"stream delete {flag}") == (1, "IllegalState")
-    assert shop.json("stream seal") == {"stream": "shop/orders", "state": "SEALED"}
+    for flags in ("", "--data-elsewhere", "--quiet", "--output json"):
+        assert "would be sealed" in shop.done(f"stream seal {flags}") or '"dry_run": true' in shop.done(
+            f"stream seal {flags}"
+        )
+        assert shop.stream.state() is not StreamState.SEALED
+    assert shop.json("stream seal --yes") == {"stream": "shop/orders", "dry_run": False, "state": "SEALED"}
     assert shop.json("stream delete") == {"stream": "shop/orders", "dry_run": True, "exists": True}
     assert shop.json("stream list")["streams"] == ["orders"]
     shop.done("stream delete --yes")

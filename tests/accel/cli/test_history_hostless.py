@@ -85,7 +85,7 @@ def test_a_scale_that_cannot_be_leaves_no_request(shop: Shop) -> None:
 
 
 NEEDS: dict[str, Callable[[Stream], object]] = {
-    "seal": lambda _: None,
+    "seal --yes": lambda _: None,
     "truncate --at 0@0=0 --at 1@0=5 --yes": lambda _: None,
     "retention": lambda _: None,
     "recover": lambda stream: begin_truncation(stream, {0: 1, 1: 1}),

@@ -127,5 +127,5 @@ def test_a_closed_pipe_ends_it_without_a_word(world: World, monkeypatch: pytest.
     monkeypatch.setattr("sys.stderr", stderr)
     with pytest.raises(SystemExit) as caught:
         main.main(["read", *RANGE, "--store", world.store_url, "--image", str(world.image_path)])
-    assert caught.value.code == 1
+    assert caught.value.code == 0
     assert stderr.getvalue() == ""

@@ -331,7 +331,7 @@ def interrupted(url: str, writes: int, act: Callable[[StreamStore], Any]) -> boo
 
 
 def test_a_deletion_that_was_interrupted_anywhere_is_finished(histories: Histories) -> None:
-    histories.done("stream seal")
+    histories.done("stream seal --yes")
     whole = all_of(histories.store)
     for writes in count(1, 4):
         other = histories_of(whole)

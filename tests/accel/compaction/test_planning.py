@@ -171,7 +171,7 @@ ENOUGH_BYTES = 2 * 12 * 217 // 8
     ("choices", "reason"),
     [
         ({}, "it has no more than max_objects_per_node = 1000, and in an hour, too"),
-        ({"nodes": frozenset({OTHER})}, "it is not among the given nodes"),
+        ({"nodes": frozenset()}, "it is not among the given nodes"),
         (
             {"max_objects_per_node": 10, "target_object_size_bytes": 200},
             f"its target is 8; pairs of neighbours that stay: 11 {TOO_LARGE} ({SIZE} = {ENOUGH_BYTES} leaves none)",
