@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shutil
+import subprocess
 from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
 from functools import cache
@@ -18,7 +20,8 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from accel import connect
+from accel import ObjectCatalog, connect
+from accel.catalog.job_runs import GC, recorded
 from accel.cli.main import main
 from accel.server import SidecarSettings
 from accel.system import SYSTEM
@@ -65,9 +68,12 @@ def expressions() -> list[str]:
 @cache
 def told() -> dict[str, set[str]]:
     """The names that a sidecar tells, each with the values of its labels as name=value."""
+    store = filled(3)
+    with ObjectCatalog.open(store) as catalog, recorded(catalog.parts, GC):
+        pass
 
     async def work() -> bytes:
-        async with serving(filled(3), timer=lambda: 0.0) as (app, _):
+        async with serving(store, timer=lambda: 0.0) as (app, _):
             await ask(app, f"/v1/objects?stream_id={STREAM}&start=0&end=300")
             return (await ask(app, "/metrics")).body
 
@@ -121,6 +127,49 @@ def test_alerts_lead_to_sections_of_the_docs() -> None:
         page, _, anchor = rule["annotations"]["runbook"].partition("#")
         assert anchor in anchors(ROOT / page), rule["alert"]
         assert rule["labels"]["severity"] in {"page", "ticket"}
+
+
+PROMTOOL = shutil.which("promtool") or ""
+needs_promtool = pytest.mark.skipif(not PROMTOOL, reason="promtool is not installed: Debian's package prometheus")
+
+SITUATIONS = {
+    "AccelLookupsSlow": {
+        'accel_http_request_duration_seconds_bucket{instance="a",operation="objects",le="1.0"}': "0+60x60",
+        'accel_http_request_duration_seconds_bucket{instance="a",operation="objects",le="2.5"}': "0+63x60",
+        'accel_http_request_duration_seconds_bucket{instance="a",operation="objects",le="+Inf"}': "0+63x60",
+    },
+    "AccelJobLate": {'accel_job_success_age_seconds{instance="a",kind="gc"}': "172000+60x60"},
+    "AccelStoreThrottles": {
+        'accel_store_throttled_answers_total{instance="a",operation="get"}': "0+2x60",
+        'accel_store_requests_total{instance="a",operation="get",outcome="ok"}': "0+100x60",
+    },
+}
+"""Of each alert series, a sample a minute for an hour, at the end of which it fires."""
+
+
+@needs_promtool
+def test_the_rules_are_those_of_prometheus_and_each_question_that_wakes_somebody_has_an_alert(tmp_path: Path) -> None:
+    assert {rule["alert"] for rule in alerts() if "questions.md#" in rule["annotations"]["runbook"]} >= set(SITUATIONS)
+    rules = DEPLOY / "prometheus" / "alerts.yaml"
+    tests = [
+        {
+            "interval": "1m",
+            "input_series": [{"series": name, "values": values} for name, values in series.items()],
+            "promql_expr_test": [
+                {
+                    "expr": f'count(ALERTS{{alertname="{alert}",alertstate="firing"}})',
+                    "eval_time": "60m",
+                    "exp_samples": [{"labels": "{}", "value": 1}],
+                }
+            ],
+        }
+        for alert, series in SITUATIONS.items()
+    ]
+    made = tmp_path / "tests.yaml"
+    made.write_text(yaml.safe_dump({"rule_files": [str(rules)], "evaluation_interval": "1m", "tests": tests}))
+    for words in (["check", "rules", "--lint-fatal", str(rules)], ["test", "rules", str(made)]):
+        ran = subprocess.run([PROMTOOL, *words], capture_output=True, text=True, check=False)  # noqa: S603 - our own words
+        assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
 def test_the_operations_page_has_each_alert_with_its_severity() -> None:

@@ -49,7 +49,7 @@ from accel.units import parse_size, parse_time, size_text, time_text
 from loaders.errors import StoreError, redacted
 from loaders.layout import ACCEL_PREFIX, ObjectLayout
 from loaders.plan import POLICY_NAMES, policy_of
-from loaders.store import CountingStore, ObjectStore, StoreSettings, open_store
+from loaders.store import CountingStore, ObjectStore, StoreCounts, StoreSettings, open_store
 from loaders.store.base import LIST_PAGE_KEYS_MAX
 from loaders.store.decorated import DecoratedStore, StoreCall, received_bytes
 from loaders.store.open import SCHEMES, STORE_URLS
@@ -243,9 +243,22 @@ class StoreChoice:
             raise click.BadParameter(str(error), param_hint="'--store'") from error
         except ModuleNotFoundError as error:
             raise MissingExtra(str(error)) from error
-        if self.output.is_verbose:
-            store = TracingStore(store, SYSTEM.timer, self.output.detail)
-        return CountingStore(store)
+        if not self.output.is_verbose:
+            return CountingStore(store)
+        counted = CountingStore(TracingStore(store, SYSTEM.timer, self.output.detail), SYSTEM.timer)
+        click.get_current_context().call_on_close(lambda: self.output.detail(_causes_text(counted.snapshot())))
+        return counted
+
+
+def _causes_text(counts: StoreCounts) -> str:
+    """The last line of a verbose command."""
+    causes = [
+        f"{cause} {count.requests} ({size_text(count.sent_bytes + count.received_bytes)})"
+        for cause, count in counts.by_cause.items()
+    ]
+    total = counts.total
+    lost = f"{total.repeated} sent again in {time_text(total.lost_seconds)}, {total.throttled} throttled"
+    return f"requests by cause: {', '.join(causes) or 'none'}; {lost}"
 
 
 def required_url(text: str | None) -> str:
