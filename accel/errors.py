@@ -20,6 +20,7 @@ Some are defined in `loaders/errors.py` and exported here too, so that this modu
     │   ├── StoreUnavailable       throttled, timed out or connection lost                    (retryable)
     │   │   ├── StoreThrottled     the store asks for fewer requests: 503 SlowDown, 429          (retryable)
     │   │   └── EndpointUnreachable  nothing answers at the endpoint's name and port      (retryable)
+    │   │       └── WrongServer    what answers there is no object store                  (retryable)
     │   └── RequestRefused         the store rejects the request itself
     ├── FormatError                bytes that do not have their format
     │   ├── CorruptObject          an object contradicts the format or itself
@@ -116,6 +117,7 @@ from loaders.errors import (
     WriteConflict,
     WrongFolder,
     WrongProcess,
+    WrongServer,
 )
 
 __all__ = [
@@ -190,6 +192,7 @@ __all__ = [
     "WrongFolder",
     "WrongPlace",
     "WrongProcess",
+    "WrongServer",
 ]
 
 
@@ -392,6 +395,11 @@ class InvalidArgument(HistoryError, ValueError):
 
     code = "INVALID_ARGUMENT"
     advice = "the message says what was expected; accel stream describe shows the stream"
+
+    def __init__(self, message: str, advice: str = "") -> None:
+        super().__init__(message)
+        if advice:
+            self.advice = advice  # type: ignore[misc]  # of an argument that is not of a stream
 
 
 @unique

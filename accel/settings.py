@@ -41,7 +41,8 @@ def checked_secret(secret: str) -> bytes:
         InvalidArgument: fewer than 16 characters.
     """
     if len(secret) < 16:
-        raise InvalidArgument(f"expected a secret of at least 16 characters, found {len(secret)}")
+        advice = "make one, for example by: openssl rand -hex 16"
+        raise InvalidArgument(f"expected a secret of at least 16 characters, found {len(secret)}", advice)
     return secret.encode()
 
 

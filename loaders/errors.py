@@ -21,6 +21,7 @@ should not parse it.
     │   ├── StoreUnavailable       timed out, failed or lost its connection; the retries are used up
     │   │   ├── StoreThrottled     the store asks for fewer requests: 503 SlowDown, 429
     │   │   └── EndpointUnreachable  nothing answers at the endpoint's name and port
+    │   │       └── WrongServer    what answers there is no object store
     │   └── RequestRefused         the store rejects the request itself
     ├── TableError                 a versioned table could not carry out a request
     │   ├── DataExists             the key to be created exists already
@@ -128,11 +129,14 @@ class StoreError(AccelError):
         operation: the request, such as ``get_range``.
         key: the object's key, or the prefix of a listing.
         detail: the store's answer; users and passwords are removed from URLs in it.
+        advice: what solves this very problem; by default that of its class.
     """
 
-    def __init__(self, operation: str, key: str, detail: str) -> None:
+    def __init__(self, operation: str, key: str, detail: str, advice: str = "") -> None:
         detail = redacted(detail)
         super().__init__(f"{operation} {key!r}: {detail}")
+        if advice:
+            self.advice = advice  # type: ignore[misc]  # in this case alone
         self.operation = operation
         self.key = key
         self.detail = detail
@@ -182,8 +186,8 @@ class AccessDenied(StoreError):
     """The credentials lack a permission; without s3:ListBucket a missing key is reported so too."""
 
     advice = (
-        "grant s3:GetObject; and s3:ListBucket, without which S3 answers 403 for a key that does not exist; "
-        "a folder must be writable for this user, and mounted for writing"
+        "grant the permission (deploy/iam has a policy for each role), or name the bucket and the prefix that these "
+        "credentials may use; a folder must be writable for this user, and mounted for writing"
     )
 
 
@@ -264,11 +268,20 @@ class StoreThrottled(StoreUnavailable):
 
 
 class EndpointUnreachable(StoreUnavailable):
-    """No connection to the endpoint: its name is unknown, nothing listens at its port, or it timed out."""
+    """No connection to the endpoint: unknown name, nothing at the port, no TLS or no trust in it, or too late."""
 
     advice = (
         "check the endpoint's name and port (--endpoint-url, AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile), "
         "then whether the server runs, and the network between"
+    )
+
+
+class WrongServer(EndpointUnreachable):
+    """What answers at the endpoint is no object store: a console, a proxy, another service."""
+
+    advice = (
+        "check host, port and scheme of the endpoint (--endpoint-url, AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the "
+        "profile): a console has another port than the store; then proxies before it, and HTTP_PROXY and NO_PROXY"
     )
 
 

@@ -21,8 +21,8 @@ MODULE_LINES_MIN = 60
 SMALL_MODULES_MAX = 20
 FUNCTION_LINES_MAX = 70
 BUDGET = {
-    "code lines": 60_492,
-    "code lines without benchmarks and optional rooms": 53_655,
+    "code lines": 60_671,
+    "code lines without benchmarks and optional rooms": 53_834,
     "files outside tests": 310,
     "circles of imports": 0,
     "arrows that run up": 0,
@@ -30,7 +30,7 @@ BUDGET = {
     "settings: classes": 12,
     "settings: fields": 90,
     "names of accel.__all__": 42,
-    "lines of tests": 99_172,
+    "lines of tests": 99_687,
     "decision records": 19,
     "words of decision records": 9_000,
     "words of the changelog": 202,

@@ -39,6 +39,7 @@ from loaders.layout import PROBE_PREFIX
 from loaders.store import ObjectStore
 from loaders.store.base import DatedStore
 from loaders.store.decorated import notices_of
+from loaders.store.error_table import CHECKSUM_ADVICE
 from loaders.tables import probe_conditions, read_format
 
 EXIT_PROBLEMS = 3
@@ -286,7 +287,10 @@ def _put_and_read(store: ObjectStore, key: str) -> None:
     store.put(key, _BODY)
     found = store.get(key).body
     if bytes(found) != _BODY:
-        raise StoreError("get", key, f"expected the {len(_BODY)} bytes that were put, found {len(found)} others")
+        detail = f"expected the {len(_BODY)} bytes that were put, found {len(found)} others"
+        raise StoreError(
+            "get", key, detail, CHECKSUM_ADVICE if b"chunk-signature" in found or b"x-amz-" in found else ""
+        )
     store.put(key + _ENCODED, _BODY)
     listed: set[str] = set()
     with suppress(AccessDenied):  # which another finding reports

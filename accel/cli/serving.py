@@ -154,7 +154,8 @@ def _token(token_file: Path | None) -> str | None:
         return os.environ.get(TOKEN_VARIABLE) or None
     token = token_file.read_text().strip()
     if not token:
-        raise InvalidArgument(f"expected a token in {token_file}, found nothing")
+        advice = f"write a token of 16 characters or more into it, or set {TOKEN_VARIABLE}"
+        raise InvalidArgument(f"expected a token in {token_file}, found nothing", advice)
     return token
 
 

@@ -40,7 +40,8 @@ class Tls:
         try:
             ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(self.certificate, self.key)
         except (OSError, ssl.SSLError) as error:
-            raise InvalidArgument(f"expected a certificate and its key as PEM files, found {error}") from error
+            advice = "name the certificate's chain by --tls-cert, and its own key, without a password, by --tls-key"
+            raise InvalidArgument(f"expected a certificate and its key as PEM files, found {error}", advice) from error
 
 
 def log_to_stderr(form: LogForm | None = None, *, level: int = logging.INFO) -> None:

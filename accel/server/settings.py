@@ -66,8 +66,8 @@ class SidecarSettings:
             checked_secret(self.token)
         if not self.is_loopback and self.token is None and not self.is_open:
             raise InvalidArgument(
-                f"expected a token for clients of {self.host}, as it is not loopback, found none; "
-                "give one (--token-file, ACCEL_TOKEN), or let all clients read (--open)"
+                f"expected a token for clients of {self.host}, as it is not loopback, found none",
+                "give one (--token-file, ACCEL_TOKEN), let all clients read (--open), or leave --host out",
             )
 
     @property

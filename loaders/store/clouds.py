@@ -52,7 +52,6 @@ from cachetools import LRUCache
 from loaders.errors import (
     CredentialsExpired,
     CredentialsMissing,
-    EndpointUnreachable,
     KeyMissing,
     PreconditionFailed,
     RangeInvalid,
@@ -86,7 +85,15 @@ from loaders.store.base import (
     mark_in,
     metadata_of,
 )
-from loaders.store.error_table import kind_of_exception, named_bucket, redact, store_error
+from loaders.store.error_table import (
+    ForeignAnswerError,
+    foreign_answer,
+    kind_by_words,
+    named_bucket,
+    redact,
+    store_error,
+    store_error_of,
+)
 from loaders.store.names import check_name
 from loaders.store.settings import StoreSettings
 from loaders.store.spooled import SpooledUpload
@@ -118,11 +125,14 @@ WHOLE_REQUEST_TIMEOUT = timedelta(hours=1)
 # The process that has obstore's threads: the first one to use it.
 _used_in: dict[str, int] = {}
 
-_STATUS = re.compile(r"non-2xx status code: (\d{3})")
+_STATUS = re.compile(r"non-2xx status code: (\d{3})[^:]*:? ?")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
+_MESSAGE = re.compile(r"<(Message|Region)>([^<]*)</")
+# What obstore was told by the system or by TLS, which its first line does not contain.
+_CAUSE = re.compile(r'(?:message|error): "([^"]+)"|error: (Invalid\w+)\((?:\s|Other\(|OtherError\()*(\w+)')
 _UNWANTED_ANSWER = re.compile(r"non-partial response|non UTF-8|Requested \S+, got|redirect without LOCATION")
-_NO_CONNECTION = re.compile(r"tcp connect error|dns error|Connect,")
 _NO_TOKEN = re.compile(r"performing token request|Account must be specified|No credentials")
+NOT_FOUND = 404
 _NO_RANGE = re.compile(r"Wanted range starting at|Requested range was invalid")
 
 
@@ -166,6 +176,10 @@ def fetch(
     meta, mark = answer.meta, mark_in(answer.attributes)
     check_size(key, meta["size"], size_bytes_max)
     body = bytes(answer.bytes())
+    is_page = answer.attributes.get("Content-Type", "").startswith("text/html") and mark is None
+    lacking = "" if meta["e_tag"] else "an ETag"
+    if (is_page or lacking) and (foreign := foreign_answer(200, body, lacking=lacking)) is not None:
+        raise foreign
     start, end = answer.range
     if len(body) != end - start:
         raise ConnectionResetError(f"expected {end - start} bytes, found {len(body)}")
@@ -177,6 +191,8 @@ def obstore_errors(operation: str, key: str, bucket: str, *, conditional: bool =
     """Convert errors of obstore to errors of stores, by the error table; the original is the cause."""
     try:
         yield
+    except ForeignAnswerError as error:
+        raise store_error_of(operation, key, error) from error
     except (BaseError, FileNotFoundError) as error:
         raise _store_error(operation, key, error, bucket, conditional=conditional) from error
 
@@ -186,20 +202,28 @@ def _store_error(operation: str, key: str, error: Exception, bucket: str, *, con
     words = str(error).partition("\n\nDebug source")[0]
     status, code = _STATUS.search(words), _CODE.search(words)
     if status is None or _NO_TOKEN.search(words):  # refused by a service of tokens, not by the store
-        return _kind_by_words(words, str(error), error)(operation, key, words)
-    name = code[1] if code else ""
-    detail = named_bucket(f"{words.partition(': <')[0]} {name}".strip(), name, bucket)
-    return store_error(operation, key, detail, code=name, status=int(status[1]), conditional=conditional)
+        kind, advice = _kind_by_words(words, str(error), error)
+        cause = _CAUSE.search(str(error))
+        why = f" ({' '.join(filter(None, cause.groups()))})" if cause else ""
+        return kind(operation, key, f"{words}{why}", advice)
+    name, number, body = code[1] if code else "", int(status[1]), words[status.end() :].encode()
+    lacking = "a body" if number == NOT_FOUND and not body and operation == "list" else ""  # of no key
+    location = "another place" if 300 <= number < 400 and not name else ""
+    if (foreign := foreign_answer(number, body, location, lacking)) is not None:
+        return store_error_of(operation, key, foreign)
+    message = " ".join(f"(region {each[2]})" if each[1] == "Region" else each[2] for each in _MESSAGE.finditer(words))
+    detail = named_bucket(f"{words.partition(': <')[0]} {name} {message}".strip(), name, bucket)
+    return store_error(operation, key, detail, code=name, status=number, conditional=conditional)
 
 
-def _kind_by_words(words: str, all_words: str, error: Exception) -> type[StoreError]:
+def _kind_by_words(words: str, all_words: str, error: Exception) -> tuple[type[StoreError], str]:
     if _NO_TOKEN.search(words):
-        return CredentialsMissing
+        return CredentialsMissing, ""
     if _NO_RANGE.search(words):
-        return RangeInvalid
+        return RangeInvalid, ""
     if _UNWANTED_ANSWER.search(words):
-        return RequestRefused
-    return EndpointUnreachable if _NO_CONNECTION.search(all_words) else kind_of_exception(error)
+        return RequestRefused, ""
+    return kind_by_words(all_words, error)
 
 
 GENERATIONS_KEPT_MAX = 10_000

@@ -12,12 +12,17 @@ For a conditional write some answers have another meaning:
     | 409              | WriteConflict    | WriteConflict      | another conditional write was under way               |
     | 500              | StoreUnavailable | WriteConflict      | Ceph's answer to the loser of a race                  |
     | no answer at all | StoreUnavailable | StoreUnavailable   | it may have been written: see the cause of the error  |
+
+A page of HTML, JSON, or an answer without what every store sends is no answer of a store, whatever its status:
+`foreign_answer` finds out and describes it, so that a proxy's 404 is not taken for a missing key. What a client says
+before there is an answer (TLS, proxies) is searched for words of OpenSSL, rustls and hyper, which have no codes.
 """
 
 from __future__ import annotations
 
+import re
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from loaders.errors import (
     AccessDenied,
@@ -34,6 +39,7 @@ from loaders.errors import (
     StoreThrottled,
     StoreUnavailable,
     WriteConflict,
+    WrongServer,
     redacted,
 )
 
@@ -49,7 +55,7 @@ BY_CODE: Table = MappingProxyType(
         "NoSuchUpload": RequestRefused,
         "AccessDenied": AccessDenied,
         "InvalidAccessKeyId": CredentialsExpired,
-        "SignatureDoesNotMatch": AccessDenied,
+        "SignatureDoesNotMatch": CredentialsExpired,
         "ExpiredToken": CredentialsExpired,
         "InvalidToken": CredentialsExpired,
         "InvalidTokenId": CredentialsExpired,  # MinIO
@@ -73,6 +79,8 @@ BY_CODE: Table = MappingProxyType(
         "TooManyRequests": StoreThrottled,
         "ServerBusy": StoreThrottled,  # Azure
         "ServiceUnavailable": StoreThrottled,
+        "SecondLevelDomainForbidden": RequestRefused,  # OSS, 403: the bucket must be in the host's name
+        "PathStyleDomainForbidden": RequestRefused,  # COS, 403, likewise
         "NotImplemented": RequestRefused,
         "InsufficientStorage": StoreFull,
         "XMinioStorageFull": StoreFull,
@@ -113,6 +121,7 @@ BY_EXCEPTION: Table = MappingProxyType(
         "ConnectionError": StoreUnavailable,
         "EndpointConnectionError": EndpointUnreachable,
         "ConnectTimeoutError": EndpointUnreachable,
+        "SSLError": EndpointUnreachable,
         "IncompleteReadError": StoreUnavailable,
         "FlexibleChecksumError": StoreUnavailable,
         "OSError": StoreUnavailable,
@@ -140,6 +149,90 @@ BY_EXCEPTION: Table = MappingProxyType(
     }
 )
 
+_REGION: Final = "name the bucket's region, which the message or its owner has: --region, AWS_REGION or the profile's"
+_VIRTUAL: Final = "this server wants the bucket in the host's name: --addressing-style virtual, or that of the profile"
+_OTHER_KEY: Final = "the store has no such access key: check AWS_ACCESS_KEY_ID, the profile, and whose the endpoint is"
+CHECKSUM_ADVICE: Final = (
+    "servers that do not know checksums in trailers (aws-chunked) need AWS_REQUEST_CHECKSUM_CALCULATION=when_required "
+    "(request_checksum_calculation of the profile), or --client obstore; else the message says what does not fit"
+)
+
+ADVICE_BY_CODE: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("InvalidAccessKeyId", "InvalidToken", "InvalidTokenId"), _OTHER_KEY),
+        "SignatureDoesNotMatch": "the secret key is not that of the access key: check AWS_SECRET_ACCESS_KEY (cut off, "
+        "or with a space?) or the profile; then --region, and proxies that change the host's name or the path",
+        "RequestTimeTooSkewed": "set this machine's clock (NTP): it differs too much from the store's",
+        **dict.fromkeys(
+            ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"), _REGION
+        ),
+        **dict.fromkeys(("SecondLevelDomainForbidden", "PathStyleDomainForbidden"), _VIRTUAL),
+    }
+)
+"""What solves a problem that its class does not distinguish from others."""
+
+PERMISSIONS: Mapping[str, str] = MappingProxyType(
+    {"get": "GetObject", "list": "ListBucket", "delete": "DeleteObject", "abort": "AbortMultipartUpload"}
+    | dict.fromkeys(("put", "start", "upload", "copy", "complete"), "PutObject")
+)
+"""The first word of a store's method -> the permission of S3."""
+
+_CERTIFICATE: Final = (
+    "name the certificates of the authority that signed the server's: --ca-bundle, AWS_CA_BUNDLE or SSL_CERT_FILE; "
+    "unless the message says that it has expired, or is of another name"
+)
+_IN_CLEAR: Final = "the port speaks HTTP without TLS: write http:// in the endpoint, or name the port with TLS"
+_NO_HTTP: Final = "try again; if it lasts, the port does not speak HTTP: check it, and whether it wants https://"
+_PROXY: Final = "check HTTP_PROXY and HTTPS_PROXY; NO_PROXY names hosts that need no proxy"
+_BY_WORDS: Final[tuple[tuple[str, type[StoreError], str], ...]] = (
+    (r"CERTIFICATE_VERIFY_FAILED|InvalidCertificate", EndpointUnreachable, _CERTIFICATE),
+    (r"WRONG_VERSION_NUMBER|RECORD_LAYER_FAILURE|InvalidContentType", EndpointUnreachable, _IN_CLEAR),
+    (r"^ProxyConnectionError", EndpointUnreachable, _PROXY),
+    (r"following redirect|(ETag|Last-Modified) Header missing|Got invalid [a-z ]+ response", WrongServer, ""),
+    (r"^ConnectionClosedError|BadStatusLine|SendRequest,\s+hyper", StoreUnavailable, _NO_HTTP),
+    (r"tcp connect error|dns error|Connect,", EndpointUnreachable, ""),
+)
+
+
+class ForeignAnswerError(ValueError):
+    """What answered is no store; the message contains what was expected and found."""
+
+
+_HTML: Final = re.compile(rb"<!doctype\s+html|<html", re.IGNORECASE)
+_TITLE: Final = re.compile(rb"<title[^>]*>\s*([^<]{1,80})", re.IGNORECASE)
+_READ_BYTES_MAX: Final = 2048
+_ERRORS_OF_PROXIES: Final = frozenset({408, 429})
+
+
+def foreign_answer(status: int, body: bytes, location: str = "", lacking: str = "") -> ForeignAnswerError | None:
+    """The error for an answer that no store gives; None for one that a store may have given. Pure.
+
+    Answers that ask for another attempt (408, 429, 5xx) are never foreign: proxies give them for a store that is away.
+
+    Args:
+        status: the HTTP status.
+        body: the body, or its first bytes. Stores send XML, or nothing.
+        location: the header Location, of a redirect that is not in the words of S3.
+        lacking: what every store sends and this answer lacks; empty = nothing.
+    """
+    if status >= 500 or status in _ERRORS_OF_PROXIES:
+        return None
+    beginning = body[:_READ_BYTES_MAX].lstrip(b"\xef\xbb\xbf \t\r\n")
+    is_html = _HTML.search(beginning) is not None
+    if not (is_html or location or lacking) and beginning[:1] in (b"", b"<"):
+        return None
+    title = _TITLE.search(beginning)
+    if location:
+        found = f"a redirect to {location[:200]}"
+    elif is_html:
+        found = f"HTML, {title[1].decode('utf-8', 'replace').strip()!r}" if title else "HTML"
+    elif beginning:
+        kind = "JSON" if beginning[:1] in (b"{", b"[") else "something else"
+        found = f"{kind}: {beginning[:80].decode('utf-8', 'replace')!r}{lacking and f', without {lacking}'}"
+    else:
+        found = f"an answer without {lacking}"
+    return ForeignAnswerError(redacted(f"expected an answer of an object store, found {found} (status {status})"))
+
 
 def store_error(
     operation: str, key: str, detail: str, *, code: str = "", status: int = 0, conditional: bool = False
@@ -154,7 +247,20 @@ def store_error(
         status: the HTTP status; 0 if it is not known.
         conditional: whether it is the answer to a write with a condition.
     """
-    return _kind(code, status, conditional=conditional)(operation, key, detail)
+    kind = _kind(code, status, conditional=conditional)
+    return kind(operation, key, detail, ADVICE_BY_CODE.get(code) or _advice(kind, operation))
+
+
+def _advice(kind: type[StoreError], operation: str) -> str:
+    """What this operation needs, where its class does not say that."""
+    if kind is RequestRefused and operation in ("put", "upload_part"):
+        return CHECKSUM_ADVICE
+    permission = PERMISSIONS.get(operation.partition("_")[0])
+    if kind is not AccessDenied or permission is None:
+        return ""
+    more = ", and s3:ListBucket: without it S3 answers 403 for a missing key" if operation.startswith("get") else ""
+    where = "the bucket" if operation == "list" else "this key"
+    return f"grant s3:{permission} on {where}{more}; or {AccessDenied.advice.partition(', or ')[2]}"
 
 
 def is_throttled(code: str, status: int) -> bool:
@@ -171,7 +277,17 @@ def named_bucket(detail: str, code: str, bucket: str) -> str:
 def store_error_of(operation: str, key: str, exception: BaseException) -> StoreError:
     """The error for a client's exception that carries neither code nor status."""
     redact(exception)
-    return kind_of_exception(exception)(operation, key, f"{type(exception).__name__}: {exception}")
+    if isinstance(exception, ForeignAnswerError):
+        return WrongServer(operation, key, str(exception))
+    detail = f"{type(exception).__name__}: {exception}"
+    kind, advice = kind_by_words(detail, exception)
+    return kind(operation, key, detail, advice)
+
+
+def kind_by_words(words: str, exception: BaseException) -> tuple[type[StoreError], str]:
+    """The error class, and the advice if it differs, for what a client says of a connection; else by its class."""
+    found = ((kind, advice) for pattern, kind, advice in _BY_WORDS if re.search(pattern, words))
+    return next(found, (kind_of_exception(exception), ""))
 
 
 def redact(exception: BaseException) -> None:

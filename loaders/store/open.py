@@ -90,7 +90,7 @@ def _cloud_store(scheme: str, bucket: str, settings: StoreSettings) -> ObjectSto
 def _file_store(url: str) -> FileStore:
     parts = urlsplit(url)
     folder = path_of(url)
-    if parts.netloc not in ("", "localhost") or folder == Path(folder.anchor) or ".." in folder.parts:
+    if folder == Path(folder.anchor) or ".." in folder.parts:
         raise ValueError(f"expected file:///absolute/path/of/a/folder, found {redacted(url)!r}")
     if parts.query or parts.fragment:
         raise ValueError(f"expected file:///folder with ? and # written as %3F and %23, found {redacted(url)!r}")
@@ -106,9 +106,12 @@ def path_of(url: str) -> Path:
     PosixPath('/folder/a b')
 
     Raises:
-        ValueError: not a URL, or a path with a zero byte, which no file has.
+        ValueError: not a URL, another host, or a path with a zero byte, which no file has.
     """
-    path = unquote_to_bytes(os.fsencode(urlsplit(url).path))
+    parts = urlsplit(url)
+    if parts.netloc not in ("", "localhost"):
+        raise ValueError(f"expected file:/// and a path, with three slashes, found {redacted(url)!r}")
+    path = unquote_to_bytes(os.fsencode(parts.path))
     if b"\0" in path:
         raise ValueError(f"expected a path without zero bytes, found {redacted(url)!r}")
     return Path(os.fsdecode(path))

@@ -67,7 +67,14 @@ from loaders.store.base import (
     range_header,
 )
 from loaders.store.bill import note_answer
-from loaders.store.error_table import is_throttled, named_bucket, store_error, store_error_of
+from loaders.store.error_table import (
+    ForeignAnswerError,
+    foreign_answer,
+    is_throttled,
+    named_bucket,
+    store_error,
+    store_error_of,
+)
 from loaders.store.names import check_name
 from loaders.store.settings import StoreSettings, check_endpoint_url
 
@@ -166,7 +173,7 @@ class S3Multipart:
             answer = self._client.upload_part(
                 Bucket=self._bucket, Key=self._key, UploadId=self.upload_id, PartNumber=number, Body=content
             )
-        return PartReceipt(number, bare_etag(answer["ETag"]))
+            return PartReceipt(number, bare_etag(answer["ETag"]))
 
     def copy_part(self, number: int, source_key: str, start: int, end: int) -> PartReceipt:
         """See `MultipartUpload.copy_part`.
@@ -184,7 +191,7 @@ class S3Multipart:
                 CopySource={"Bucket": self._bucket, "Key": source_key},
                 CopySourceRange=range_header(start, end),
             )
-        return PartReceipt(number, bare_etag(answer["CopyPartResult"]["ETag"]))
+            return PartReceipt(number, bare_etag(answer["CopyPartResult"]["ETag"]))
 
     def complete(self, receipts: Iterable[PartReceipt]) -> str:
         """See `MultipartUpload.complete`."""
@@ -324,7 +331,8 @@ class _Current(CredentialProvider):
         return self._credentials
 
 
-NOT_MODIFIED = 304
+PARTIAL_CONTENT, REDIRECTS, NOT_MODIFIED, REFUSALS, NOT_FOUND = 206, 300, 304, 400, 404
+_FOREIGN_BYTES = 2048
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -393,6 +401,7 @@ def connect(settings: StoreSettings) -> S3Clients:
     if settings.endpoint_url is None and (endpoint := _named_endpoint()):
         check_endpoint_url(endpoint)
     core = botocore.session.get_session()
+    core.register("before-parse.*.*", _refuse_foreign)  # before those of "s3.*", which change the status
     session = boto3.Session(botocore_session=core, profile_name=settings.profile, region_name=settings.region)
     core.register("needs-retry.s3", _note_answer)
     if not settings.no_sign_request:
@@ -415,6 +424,47 @@ def _note_answer(**event: Any) -> None:
         answer, parsed = event["response"]
         status, code = answer.status_code, parsed.get("Error", {}).get("Code") or ""
     note_answer(is_repetition=event["attempts"] > 1, is_throttled=is_throttled(code, status))
+
+
+_TAGGED = frozenset({"GetObject", "PutObject", "UploadPart"})
+"""Operations whose answer has an ETag."""
+_WORDY = frozenset({"ListObjectsV2", "CreateMultipartUpload", "CompleteMultipartUpload", "UploadPartCopy"})
+"""Operations whose answer has a body."""
+_NO_BUCKET = (NOT_FOUND, "ListObjectsV2")
+"""A refusal that has a body on every server: it is of no key."""
+
+
+def _refuse_foreign(**event: Any) -> None:
+    """Called with each answer before botocore reads it, which would make a status 500 of a page of HTML."""
+    operation, answer = event["operation_model"].name, event["response_dict"]
+    status, headers, body = answer["status_code"], answer["headers"], answer["body"]
+    if event["operation_model"].service_model.service_name != "s3" or operation.startswith("Head"):
+        return
+    lacking = location = ""
+    if status < REDIRECTS and operation in _TAGGED and not headers.get("etag"):
+        lacking = "an ETag"
+    elif status == PARTIAL_CONTENT and not headers.get("content-range"):
+        lacking = "a Content-Range"
+    elif not body and (operation in _WORDY if status < REDIRECTS else (status, operation) == _NO_BUCKET):
+        lacking = "a body"
+    elif (
+        REDIRECTS <= status < REFUSALS
+        and status != NOT_MODIFIED
+        and not body.startswith(b"<?xml")
+        and "x-amz-bucket-region" not in headers
+    ):
+        location = headers.get("location", "")
+    if not isinstance(body, bytes):  # of an object
+        if not lacking and not _is_page(headers):
+            return
+        body = body.read(_FOREIGN_BYTES)
+    if (foreign := foreign_answer(status, body, location, lacking)) is not None:
+        raise foreign
+
+
+def _is_page(headers: Any) -> bool:
+    """Whether the body may be the page that a console sends for any path: HTML, and no header of S3."""
+    return headers.get("content-type", "").startswith("text/html") and "x-amz-" not in str(headers.keys()).lower()
 
 
 def _renew_when_refused(session: botocore.session.Session, settings: StoreSettings) -> None:
@@ -479,15 +529,21 @@ def s3_errors(operation: str, key: str, *, bucket: str = "", conditional: bool =
         code, status, detail = _refusal(error)
         detail = named_bucket(detail, code, bucket)
         raise store_error(operation, key, detail, code=code, status=status, conditional=conditional) from error
+    except KeyError as error:
+        foreign = ForeignAnswerError(f"expected {error.args[0]} in the answer of an object store, found none")
+        raise store_error_of(operation, key, foreign) from error
     except (BotoCoreError, OSError, ValueError) as error:
         raise store_error_of(operation, key, error) from error
 
 
 def _refusal(error: ClientError) -> tuple[str, int, str]:
     answer = error.response.get("Error", {})
-    code = answer.get("Code") or ""
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    return code, status, f"{status} {code} {answer.get('Message') or ''}".strip()
+    code = answer.get("Code") or ""
+    code = "" if code == str(status) else code  # botocore's own, where the server gave none
+    named = dict(answer).get("Region")  # of errors about regions
+    region = f"(region {named})" if named else ""
+    return code, status, " ".join(filter(None, (str(status), code, answer.get("Message"), region)))
 
 
 class S3Store(PagedListing):
@@ -620,7 +676,7 @@ class S3Store(PagedListing):
         with self._errors("start_multipart", key):
             client = self.clients().retrying
             answer = client.create_multipart_upload(Bucket=self.bucket, Key=key, Metadata=metadata)
-        return self._upload(key, answer["UploadId"])
+            return self._upload(key, answer["UploadId"])
 
     def abort_multipart(self, key: str, upload_id: str) -> None:
         """See `ObjectStore.abort_multipart`."""

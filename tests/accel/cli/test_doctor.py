@@ -27,6 +27,7 @@ from loaders.errors import (
     EndpointUnreachable,
     RequestRefused,
     StoreError,
+    WrongServer,
 )
 from loaders.format import RecordBatch
 from loaders.layout import FORMAT_KEY
@@ -38,6 +39,8 @@ from loaders.tables import FormatRecord
 from spark_jobs.session import JAVA_VERSION_MIN, java_version
 from tests.accel.cli.worlds import run
 from tests.servers.fixtures import Endpoint
+from tests.servers.scripted import Reply, ScriptedServer, refusal
+from tests.servers.wrong import html
 
 CHECKS = [
     *("endpoint", "list", "get", "catalog", "namespace"),
@@ -79,6 +82,14 @@ class Unmarked(DecoratedStore):
         return super().put(key, body, condition=condition)
 
 
+class Framing(DecoratedStore):
+    """A store that keeps the frame of an upload with a trailer as part of the object."""
+
+    def put(self, key: str, body: Body, *, condition: Condition = ALWAYS, mark: str | None = None) -> str:
+        framed = b"c\r\n" + bytes(body) + b"\r\n0\r\nx-amz-checksum-crc32:AAAAAA==\r\n\r\n"
+        return super().put(key, framed, condition=condition, mark=mark)
+
+
 class Keeping(DecoratedStore):
     """A store whose deletes are lost."""
 
@@ -113,6 +124,31 @@ def test_all_is_well_and_nothing_is_left(store: ObjectStore) -> None:
     assert findings["catalog"].found == "of namespace 'shop'"
     assert not any(each.advice for each in findings.values())
     assert [each.key for each in store.list("")] == before
+
+
+def test_trailers_that_a_server_keeps_or_refuses_are_told_with_what_to_do(
+    store: ObjectStore, scripted: ScriptedServer, aws_environment: pytest.MonkeyPatch
+) -> None:
+    kept = found(Framing(store))["put"]
+    assert (kept.state, "AWS_REQUEST_CHECKSUM_CALCULATION" in kept.advice) == (State.FAILED, True)
+    listed = Reply(200, b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>")
+    missing = refusal(404, "NoSuchKey")
+    del aws_environment
+    scripted.expect(
+        listed, Reply(200), missing, missing, refusal(400, "NotImplemented"), refusal(400, "NotImplemented")
+    )
+    findings = found(S3Store("bucket", StoreSettings(endpoint_url=scripted.url, attempts=1)))
+    assert (findings["endpoint"].state, findings["put"].state) == (State.OK, State.FAILED)
+    assert "AWS_REQUEST_CHECKSUM_CALCULATION" in findings["put"].advice
+
+
+@pytest.mark.usefixtures("aws_environment")
+def test_an_endpoint_that_is_no_store_is_told(scripted: ScriptedServer) -> None:
+    scripted.expect(*[html(200, "MinIO Console")] * 9)
+    findings = found(S3Store("bucket", StoreSettings(endpoint_url=scripted.url)))
+    assert "HTML, 'MinIO Console'" in findings["endpoint"].found
+    assert findings["endpoint"].advice == WrongServer.advice
+    assert {each.state for name, each in findings.items() if name not in ("endpoint", "clock")} == {State.SKIPPED}
 
 
 def test_readers_are_not_asked_to_write(store: ObjectStore) -> None:

@@ -56,6 +56,8 @@ def test_a_file_may_be_named_by_a_url(tmp_path: Path) -> None:
     )
     with pytest.raises(OSError, match="No such file"):
         read_image(f"file://{tmp_path}/none.json")
+    with pytest.raises(ValueError, match="three slashes"):
+        read_image("file://tmp/image.json")
 
 
 @pytest.fixture

@@ -168,7 +168,7 @@ def test_other_routes_are_behind_the_guard_with_a_secret_of_their_own() -> None:
 def test_serving_refuses_an_open_port_and_names_the_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ACCEL_TOKEN", raising=False)
     refused = run("serve", "memory://nothing", "--host", "0.0.0.0")  # noqa: S104 - it is refused
-    assert (refused.exit_code, "--token-file" in refused.stderr) == (1, True)
+    assert (refused.exit_code, "advice: give one (--token-file, ACCEL_TOKEN)" in refused.stderr) == (1, True)
     half = run("serve", "memory://nothing", "--tls-cert", "a.pem")
     assert (half.exit_code, "together" in half.stderr) == (2, True)
     for name in [each for each in sys.modules if each.startswith("accel.server.")]:

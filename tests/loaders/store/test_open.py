@@ -74,7 +74,9 @@ def test_a_folder_is_a_store_that_survives(tmp_path: Path) -> None:
     ["file://", "file:///", "file://host/folder", "file://folder", "file:///a/../b", "file:///a?b", "file:///a#b"],
 )
 def test_a_folder_is_named_by_its_whole_path(url: str) -> None:
-    with pytest.raises(ValueError, match="expected file:///"):
+    with pytest.raises(
+        ValueError, match="expected file:///.*three slashes" if url[7:8] == "h" else "expected file:///"
+    ):
         open_store(url)
 
 
