@@ -39,6 +39,7 @@ LONG: Final[Mapping[str, Sequence[str]]] = {
         "a_late_collection",
         "a_trim_and_a_move",
     ],
+    "tests/accel/maintenance/test_thirty_days.py::test_lists_hints_and_garbage_stay_within_their_bounds": ["3 days"],
     "tests/accel/compaction/test_thirty_days.py::"
     "test_space_requests_and_lists_stay_within_their_bounds_for_thirty_days": [],
     "tests/accel/history/store/test_conformance.py::test_cases_pass_on_s3": [],

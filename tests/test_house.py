@@ -21,16 +21,16 @@ MODULE_LINES_MIN = 60
 SMALL_MODULES_MAX = 20
 FUNCTION_LINES_MAX = 70
 BUDGET = {
-    "code lines": 60_671,
-    "code lines without benchmarks and optional rooms": 53_834,
-    "files outside tests": 310,
+    "code lines": 61_158,
+    "code lines without benchmarks and optional rooms": 54_321,
+    "files outside tests": 315,
     "circles of imports": 0,
     "arrows that run up": 0,
     "commands": 47,
-    "settings: classes": 12,
-    "settings: fields": 90,
+    "settings: classes": 13,
+    "settings: fields": 93,
     "names of accel.__all__": 42,
-    "lines of tests": 99_687,
+    "lines of tests": 100_231,
     "decision records": 19,
     "words of decision records": 9_000,
     "words of the changelog": 202,

@@ -71,6 +71,7 @@ from accel.catalog.records import (
     with_delete_pending,
     without_collected,
 )
+from accel.catalog.refresh import CatalogState
 from accel.catalog.whole_catalog import BulkScan, Ids, Progress, StoredObjects, Survey, read_trusted, unreadable
 from accel.errors import AccelError, MaintenanceRefused, MaintenanceStopped
 from accel.system import StopRequested
@@ -253,6 +254,18 @@ def plan_collection(
         raise unreadable(error) from error
     left = _tally(young), _tally(foreign), _tally(orphans) if survey.doubts else ObjectTotals(0, 0)
     return CollectionPlan(now_ms, retired_before_ms, objects, *left, survey.doubts, allow_empty_nodes, dead)
+
+
+def count_waiting(parts: CatalogParts, state: CatalogState, now_ms: int) -> int:
+    """How many objects a collection may delete, as lists and shards show. No request; O(rows).
+
+    An estimate: objects that no key names are found by a listing only, and those that nothing proves to be ours count.
+    """
+    before_ms = now_ms - int(parts.format.retired_seconds * MILLISECONDS)
+    lists = list(state.node_lists().values())
+    retired = [each.retired for each in lists] + [seen.value.retired for seen in state.shards]
+    gone = sum(int(((rows["delete_pending"] != 0) | (rows["retired_at_ms"] < before_ms)).sum()) for rows in retired)
+    return gone + sum(int((each.prepared["deadline_ms"] <= now_ms).sum()) for each in lists)
 
 
 def collect(catalog: ObjectCatalog, plan: CollectionPlan, *, progress: Progress | None = None) -> CollectionReport:

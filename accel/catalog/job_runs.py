@@ -1,6 +1,6 @@
 """Runs of jobs: which ones there were, how they ended and what they did, for operators, tables and metrics.
 
-    job-runs    compact, build-hints, gc    JobRuns    the last 100 runs of that kind
+    job-runs    compact, build-hints, gc, maintain    JobRuns    the last 100 runs of that kind
 
 A run writes its record when it begins, and again when it ends. So a run that was killed, and one that still runs, is
 shown as "not ended". Commands and calls of the library are recorded alike, on one machine and on Spark:
@@ -13,10 +13,13 @@ Within such a block, another one of the same kind is a part of the run. So a com
 program that calls only `compact` records that call. Dry runs, `verify` and plans write nothing, and leave no record.
 Nor does work for a controller's image: its bucket has no catalog.
 
-A record is for people. No job reads it, and a record that cannot be written is a warning: the work is done all the
-same. Runs are in the order in which they began to write, by no clock, so that a wrong clock never keeps a record for
-longer, nor drops another one. Old catalogs get the table with their first run. A key that cannot be read is not
-overwritten; after it was deleted by hand, the next run creates it again.
+A run of `maintain` is a process that begins the other three by itself (`accel.maintenance`): its record is its lease,
+and the runs that it begins name their trigger.
+
+A record is for people. No job reads it to decide what may be changed, and a record that cannot be written is a warning:
+the work is done all the same. Runs are in the order in which they began to write, by no clock, so that a wrong clock
+never keeps a record for longer, nor drops another one. Old catalogs get the table with their first run. A key that
+cannot be read is not overwritten; after it was deleted by hand, the next run creates it again.
 
 Requests of a run: three, four more in a catalog without the table.
 """
@@ -48,8 +51,12 @@ logger = logging.getLogger(__name__)
 COMPACT: Final = "compact"
 BUILD_HINTS: Final = "build-hints"
 GC: Final = "gc"
-KINDS: Final = (COMPACT, BUILD_HINTS, GC)
-"""The jobs whose runs are recorded, by the names of their commands."""
+MAINTAIN: Final = "maintain"
+JOBS: Final = (COMPACT, BUILD_HINTS, GC)
+"""The jobs, by the names of their commands."""
+
+KINDS: Final = (*JOBS, MAINTAIN)
+"""All kinds of runs that are recorded."""
 
 CAUSES: Final = {COMPACT: RequestCause.COMPACTION, BUILD_HINTS: RequestCause.HINTS, GC: RequestCause.GC}
 """What the requests of these runs are counted as."""
@@ -65,7 +72,7 @@ RUNS_MAX: Final = 100
 """Runs of one kind that are kept."""
 
 TEXT_LENGTH_MAX: Final = 200
-"""Characters of a reason; the other texts are shorter."""
+"""Characters of a reason or a trigger; the other texts are shorter."""
 
 JOB_RUNS_SIZE_BYTES_MAX: Final = 1 << 18
 """The maximum size of the runs of one kind; a full one with short reasons has about 20 KiB."""
@@ -93,6 +100,8 @@ class JobRun(Struct, frozen=True, kw_only=True):
         failures: groups, nodes and objects that could not be done, and the error that ended the run.
         reason: the first failure, at most 200 characters.
         max_objects_per_node: of a compaction of all nodes: a node with more objects is compacted; otherwise nil.
+        trigger: why maintenance began it, at most 200 characters; of `maintain`, what it decided last; empty if a
+            command or a program asked for the job.
     """
 
     run_id: _Text
@@ -107,6 +116,7 @@ class JobRun(Struct, frozen=True, kw_only=True):
     failures: _Number = 0
     reason: _Text = ""
     max_objects_per_node: _Number | None = None
+    trigger: _Text = ""
 
     @property
     def is_success(self) -> bool:
@@ -150,14 +160,26 @@ class RunningJob:
         kind: of the job.
         engine: that does the work.
         parts: of the catalog; None = nothing is recorded.
+        trigger: why maintenance began it.
     """
 
-    def __init__(self, kind: str, engine: str, parts: CatalogParts | None = None) -> None:
+    def __init__(self, kind: str, engine: str, parts: CatalogParts | None = None, trigger: str = "") -> None:
         self.kind = kind
         self._parts = parts
         self._seen: Versioned[JobRuns] | None = None
         run_id = "" if parts is None else parts.system.nonce().hex()
-        self._run = JobRun(run_id=run_id, version=release_version(), engine=engine, began_ms=self._now_ms())
+        self._run = JobRun(
+            run_id=run_id,
+            version=release_version(),
+            engine=engine,
+            began_ms=self._now_ms(),
+            trigger=bounded_text(trigger),
+        )
+
+    @property
+    def run(self) -> JobRun:
+        """The record as it is now."""
+        return self._run
 
     def add(
         self, *, items: int = 0, size_bytes: int = 0, requests: int = 0, failures: int = 0, reason: str = ""
@@ -169,7 +191,7 @@ class RunningJob:
             size_bytes=run.size_bytes + size_bytes,
             requests=run.requests + requests,
             failures=run.failures + failures,
-            reason=run.reason or _bounded(reason),
+            reason=run.reason or bounded_text(reason),
         )
 
     def note_limit(self, max_objects_per_node: int) -> None:
@@ -218,7 +240,7 @@ class RunningJob:
         return 0 if self._parts is None else min(max(0, self._parts.now_ms()), _TIME_MS_MAX)
 
 
-def _bounded(text: str) -> str:
+def bounded_text(text: str) -> str:
     """One line that can be stored, without secrets."""
     line = " ".join(redacted(text[: 4 * TEXT_LENGTH_MAX]).split())
     return line[:TEXT_LENGTH_MAX].encode(errors="replace").decode()
@@ -228,13 +250,14 @@ _RUNNING: ContextVar[RunningJob | None] = ContextVar("running job", default=None
 
 
 @contextmanager
-def recorded(parts: ObjectAccess, kind: str, engine: str = LOCAL) -> Iterator[RunningJob]:
+def recorded(parts: ObjectAccess, kind: str, engine: str = LOCAL, trigger: str = "") -> Iterator[RunningJob]:
     """Record a run of a job; within a run of the same kind the block is a part of it.
 
     Args:
         parts: of the catalog; of an image from elsewhere nothing is recorded.
-        kind: one of `KINDS`.
+        kind: one of `JOBS`.
         engine: `LOCAL` or `SPARK`.
+        trigger: why maintenance began it.
 
     Errors of the block are noted, and raised; those of writing the record are logged.
     """
@@ -243,7 +266,7 @@ def recorded(parts: ObjectAccess, kind: str, engine: str = LOCAL) -> Iterator[Ru
         yield outer
         return
     with caused_by(CAUSES[kind]):
-        job = RunningJob(kind, engine, parts if isinstance(parts, CatalogParts) else None)
+        job = RunningJob(kind, engine, parts if isinstance(parts, CatalogParts) else None, trigger)
         job.write()
         token = _RUNNING.set(job)
         try:
@@ -298,8 +321,8 @@ class RecordedRuns:
             default_max: objects of a node above which it is compacted, if no run has recorded that.
         """
         ages: dict[str, float] = {}
-        for kind, seen in self.by_kind.items():
-            for run in seen.value.runs:
+        for kind in self.by_kind.keys() & JOBS:
+            for run in self.by_kind[kind].value.runs:
                 age_seconds = (now_ms - (run.ended_ms or 0)) / 1000
                 if run.is_success and age_seconds >= -skew_seconds:
                     ages[kind] = max(0.0, age_seconds)

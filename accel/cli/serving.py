@@ -48,6 +48,7 @@ TOKEN_VARIABLE: Final = "ACCEL_TOKEN"  # noqa: S105 - the name of a variable
 )
 @click.option("--tls-cert", type=click.Path(path_type=Path), metavar="FILE", help="A certificate, for TLS.")
 @click.option("--tls-key", type=click.Path(path_type=Path), metavar="FILE", help="The private key of the certificate.")
+@click.option("--maintain", is_flag=True, help="Also compact, build hints and collect garbage when it is due.")
 @click.option("--warm", is_flag=True, help="Load hints before the sidecar is ready.")
 @click.option(
     "--slow-log",
@@ -94,6 +95,10 @@ def serve(
     """
     if not math.isfinite(others["price_per_thousand_reads"]):
         raise click.UsageError("Expected a finite price as '--price-per-thousand-reads'.")
+    if others["maintain"] and others["image"] is not None:
+        raise click.UsageError(
+            "Expected '--maintain' without '--image', found both: it maintains the catalog of a bucket."
+        )
     settings = SidecarSettings(
         host=host,
         port=port,
@@ -132,7 +137,8 @@ def _serve(
         raise click.UsageError("Expected '--tls-cert' and '--tls-key' together.")
     tls = None if others["tls_cert"] is None else Tls(others["tls_cert"], others["tls_key"])
     lookups = Settings(policy=others["policy"], slow_lookup_seconds=others["slow_log"])
-    sidecar = Sidecar(store, settings, images=images, lookups=lookups, warm=others["warm"])
+    warm, maintain = others["warm"], others["maintain"]
+    sidecar = Sidecar(store, settings, images=images, lookups=lookups, warm=warm, maintain=maintain)
     log_to_stderr(others["log_format"])
     server = make_server(sidecar_app(sidecar), settings, tls)
     scheme = "http" if tls is None else "https"

@@ -107,6 +107,7 @@ class Sidecar:
         lookups: settings of the accelerator; by default slow lookups are recorded.
         system: clock, sleep and random source.
         warm: load filter packs and snapshots before the sidecar is ready.
+        maintain: maintain the catalog of the store beside the lookups (`accel.maintenance`).
     """
 
     def __init__(
@@ -118,6 +119,7 @@ class Sidecar:
         lookups: Settings | None = None,
         system: Components = SYSTEM,
         warm: bool = False,
+        maintain: bool = False,
     ) -> None:
         self.store = store
         self.settings = settings or SidecarSettings()
@@ -125,7 +127,8 @@ class Sidecar:
         self._images = images
         self.lookups = lookups or Settings(slow_lookup_seconds=SLOW_LOOKUP_SECONDS)
         self._warm = warm
-        self._connection: Connection = connect(store, settings=ConnectionSettings(lookups=self.lookups), system=system)
+        made = ConnectionSettings(lookups=self.lookups)
+        self._connection: Connection = connect(store, settings=made, maintain=maintain, system=system)
         self._opened: AsyncReadAccelerator | None = None  # perhaps not ready yet
         self._accelerator: AsyncReadAccelerator | None = None
         self._failed: BaseException | None = None

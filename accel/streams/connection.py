@@ -16,6 +16,7 @@
     | `host()`         | `ObjectSegments`: the session of a node          | the first writer, or workflow           |
     | `registration()` | `Registration`: the node id and its lease        | as `host`                               |
     | `segments()`     | `SharedSegments`: `host`, and the other owners   | as `host`                               |
+    | (`maintain`)     | `Maintainer`: compacts, builds hints, collects   | with `catalog`, if `connect` says so    |
     | `source(stream)` | `ObjectSegmentSource`: events of segments        | each reader has its own                 |
 
 So a process that only reads needs no permission to write and no node id, and fences no session.
@@ -73,12 +74,14 @@ from loaders.counting import CacheStats
 from loaders.lifetime import Closing, Lifetime, unpickled
 from loaders.settings import taker
 from loaders.shared_loads import SharedLoads
-from loaders.store import ObjectStore, StoreSettings, open_store
+from loaders.store import CountingStore, ObjectStore, StoreSettings, open_store
 from loaders.tables import FormatRecord
 from loaders.threads import settle
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
+
+    from accel.maintenance import Maintainer, MaintenanceSettings
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +93,7 @@ PARTS_MAX: Final = 16
 ABANDONING_SECONDS: Final = 1.0
 """How long a cancelled task that enters a connection waits until it is closed; a thread closes it in any case."""
 
-_MISSED: Final = {"listening", "registration", "host", "server"}
+_MISSED: Final = {"listening", "maintenance", "registration", "host", "server"}
 """The parts that others wait for, when a connection was dropped without `close`."""
 
 _ENDS: Final = (SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError)
@@ -133,6 +136,7 @@ def connect(  # noqa: PLR0913 - keyword arguments of different kinds
     owners: Collection[str] = (),
     secret: str | Path | None = None,
     s3: StoreSettings | None = None,
+    maintain: bool | MaintenanceSettings = False,
     settings: ConnectionSettings | None = None,
     system: Components = SYSTEM,
 ) -> Connection:
@@ -152,6 +156,8 @@ def connect(  # noqa: PLR0913 - keyword arguments of different kinds
         secret: the secret that all processes share, at least 16 characters; or the path of its file. By default the
             value of ``ACCEL_FORWARDING_SECRET``, or the file of ``ACCEL_FORWARDING_SECRET_FILE``.
         s3: how to reach S3; by default AWS's configuration chain.
+        maintain: whether a thread compacts, builds hints and collects garbage when it is due, from `__enter__` or the
+            first use on (`accel.maintenance`); or its budget and limits. It needs permission to write and to delete.
         settings: settings of its parts.
         system: clock, sleep and chance.
 
@@ -168,7 +174,12 @@ def connect(  # noqa: PLR0913 - keyword arguments of different kinds
     if not hasattr(store, "get_tail"):
         raise InvalidArgument(f"expected a URL or a store as url, found {type(url).__name__}")
     made = settings or ConnectionSettings()
-    return Connection(store, node_id=node_id, create=create, peers=peers, settings=made, system=system)
+    maintenance = _maintenance_of(maintain)
+    if maintenance is not None and not isinstance(store, CountingStore):
+        store = CountingStore(store, system.timer)  # so that its maintenance sees the requests of others, and yields
+    return Connection(
+        store, node_id=node_id, create=create, peers=peers, maintenance=maintenance, settings=made, system=system
+    )
 
 
 @checked_arguments
@@ -184,6 +195,7 @@ class Connection(Closing):
         store: the store of all data.
         node_id, create, settings, system: as for `connect`.
         peers: how it reaches other owners.
+        maintenance: budget and limits of maintenance; None = it maintains nothing.
     """
 
     __reduce__ = unpickled("a connection")
@@ -197,8 +209,10 @@ class Connection(Closing):
         peers: Peers,
         settings: ConnectionSettings,
         system: Components,
+        maintenance: MaintenanceSettings | None = None,
     ) -> None:
         self._peers = peers
+        self._maintenance = maintenance
         self._lifetime = Lifetime("a connection", system.process_id)
         self.store = store
         self.settings = settings
@@ -490,7 +504,17 @@ class Connection(Closing):
         self.stop()
 
     def _opened_catalog(self, opened: Callable[[], ObjectCatalog]) -> ObjectCatalog:
-        return self._part("catalog", opened, ObjectCatalog.close, ObjectCatalog.close)
+        catalog = self._part("catalog", opened, ObjectCatalog.close, ObjectCatalog.close)
+        if self._maintenance is not None:
+            self._part("maintenance", self._open_maintainer, lambda made: made.close(), lambda made: made.stop())
+        return catalog
+
+    def _open_maintainer(self) -> Maintainer:
+        from accel.maintenance import Maintainer  # noqa: PLC0415 - few connections maintain
+
+        maintainer = Maintainer(self.store, self._maintenance, system=self._system)
+        maintainer.start()
+        return maintainer
 
     def _find_catalog(self) -> ObjectCatalog:
         measured(self._system)
@@ -722,6 +746,16 @@ class AsyncConnection:
     async def group(self, scope: str, name: str, group: str, from_cut: Cut | None = None) -> ReaderGroup:
         """See `Connection.group`."""
         return await asyncio.to_thread(self.connection.group, scope, name, group, from_cut)
+
+
+def _maintenance_of(maintain: bool | MaintenanceSettings) -> MaintenanceSettings | None:
+    if maintain is False:
+        return None
+    from accel.maintenance import MaintenanceSettings  # noqa: PLC0415 - few connections maintain
+
+    if isinstance(maintain, MaintenanceSettings):
+        return maintain
+    return MaintenanceSettings() if taker("maintain", "bool", InvalidArgument)(maintain) else None
 
 
 class _NotMade(CatalogMissing, AttributeError):

@@ -178,7 +178,7 @@ _ALL = (
             {
                 **dict.fromkeys(("kind", "run_id", "version", "engine"), _NAME),
                 **dict.fromkeys(("begin_time", "end_time"), _TIME),
-                **dict.fromkeys(("outcome", "reason"), _NAME),
+                **dict.fromkeys(("outcome", "reason", "trigger"), _NAME),
                 **dict.fromkeys(("items", "size_bytes", "requests", "failures", "max_objects_per_node"), _NUMBER),
             }
         ),

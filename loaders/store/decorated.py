@@ -371,12 +371,18 @@ class CountingStore(DecoratedStore):
 
         Requests to a store that does not answer fail only after the client's time-out; this value rises at once.
         """
-        if self._timer is None:
-            return 0.0
+        began = self._under_way()
+        return max(0.0, self._timer() - min(began)) if self._timer is not None and began else 0.0
+
+    def requests_under_way(self) -> int:
+        """The number of requests of this process that have not ended; 0 without a timer."""
+        return len(self._under_way())
+
+    def _under_way(self) -> list[float]:
+        """When the requests under way began."""
         here = getpid()
         with self._lock:
-            began = [seconds for (process_id, _), seconds in self._began_seconds.items() if process_id == here]
-        return max(0.0, self._timer() - min(began)) if began else 0.0
+            return [seconds for (process_id, _), seconds in self._began_seconds.items() if process_id == here]
 
     def snapshot(self) -> StoreCounts:
         """The counts until now, all at the same moment."""

@@ -31,6 +31,7 @@ from accel.history.rules.configuration import RetentionKind
 from accel.history.store.settings import HistorySettings
 from accel.image import StreamObject
 from accel.lookup.accelerator import AcceleratorBase
+from accel.maintenance.settings import MaintenanceSettings
 from accel.streams.acknowledgements import WriteFuture
 from accel.streams.settings import ForwardingSettings, SegmentsSettings, StreamWriterSettings
 from loaders.format import RecordBatch
@@ -235,6 +236,7 @@ COLLECTIONS = {
     "UUID",
     "UUID | None",
     "bool | FormatRecord",
+    "bool | MaintenanceSettings",
     "frozenset[int]",
     "str | ObjectStore",
     "str | Path | None",
@@ -249,7 +251,7 @@ PLAIN_WORDS = re.compile(r"\b(int|float|str|bytes|bool|Path|Any|Cut|Key|SegmentI
 
 SETTINGS: tuple[type[Any], ...] = (
     *(accel.CatalogSettings, accel.ReaderSettings, accel.Settings, accel.StoreSettings),
-    *(CompactionSettings, ForwardingSettings, HistorySettings, MergeSettings),
+    *(CompactionSettings, ForwardingSettings, HistorySettings, MaintenanceSettings, MergeSettings),
     *(SegmentsSettings, StreamWriterSettings),
 )
 VALUES: dict[type[Any], dict[str, Any]] = {

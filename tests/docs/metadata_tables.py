@@ -76,7 +76,7 @@ OWN: Final[dict[tuple[str, str], str]] = {
     ("events", "offset"): "offset of the event in its segment",
     ("events", "time"): "when it arrived; null if it was written without a time",
     ("events", "payload"): "its bytes",
-    ("job_runs", "kind"): "`compact`, `build-hints` or `gc`",
+    ("job_runs", "kind"): "`compact`, `build-hints`, `gc` or `maintain`",
     ("job_runs", "run_id"): "of this run alone",
     ("job_runs", "version"): "release of Accel",
     ("job_runs", "engine"): "`local` or `spark`",
@@ -88,6 +88,7 @@ OWN: Final[dict[tuple[str, str], str]] = {
     ("job_runs", "requests"): "that the job has counted",
     ("job_runs", "failures"): "what could not be done",
     ("job_runs", "reason"): "the first of these failures",
+    ("job_runs", "trigger"): "why maintenance began it; empty if a person or a program did",
     ("job_runs", "max_objects_per_node"): "of a compaction of all nodes: nodes with more objects are compacted",
 }
 """Meanings of the other columns, by table and column."""

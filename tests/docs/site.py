@@ -47,6 +47,7 @@ SETTINGS: Final = (
     ("Readers of streams", "accel.streams.rules.settings.ReaderSettings"),
     ("Writers of streams", "accel.streams.settings.StreamWriterSettings"),
     ("Segments that a process owns", "accel.streams.settings.SegmentsSettings"),
+    ("Maintenance by itself", "accel.maintenance.settings.MaintenanceSettings"),
     ("Owners of segments, and events that go to other owners", "accel.streams.settings.ForwardingSettings"),
     ("Histories", "accel.history.store.settings.HistorySettings"),
     ("The sidecar", "accel.server.settings.SidecarSettings"),

@@ -145,6 +145,7 @@ ELSEWHERE: dict[str, str] = {
     "accel.streams.shared.forwarding.ForwardingClient": TWO_PROCESSES,
     "loaders.hints.entry_columns.EntryColumns": NOTHING,
     "loaders.store.clouds.CloudStore": NOTHING + "; contract.py of stores has eight threads on it",
+    "accel.maintenance.budget.BudgetedStore": "test_requests_of_many_threads_keep_the_budget of test_maintainer.py",
     "loaders.store.decorated.CountingStore": "test_no_request_is_lost_between_threads of test_counting.py",
     "loaders.store.spooled.SpooledUpload": "contract.py of stores: parts that are put side by side",
     "loaders.store.s3.CurrentCredentials": "tests/loaders/store/test_rotated_credentials.py",

@@ -8,6 +8,8 @@ A step is the command of its name, with its options, work and result.
     | build-hints | compact | the hints cover the objects listed after it: filter packs and snapshots, in one pass |
     | gc          | compact | after a failed compaction, check the catalog before anything is deleted              |
 
+With `--watch` the command stays, and begins each job when it is due, by itself (`accel.maintenance`).
+
 A step fails by an error, or by exit code 1. A partial result (4: some groups or nodes failed) stops no other step: the
 catalog is consistent, and the next run retries the rest. `gc` does not need hints: they never change an answer.
 """
@@ -18,18 +20,21 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import click
+
 from accel.cli.catalog.compact import CompactionWork, compaction_options
 from accel.cli.catalog.gc import Collection, collection_options
 from accel.cli.catalog.hints import HintWork
 from accel.cli.ending import SIGNALLED
-from accel.cli.engines import Engine, engine_options
+from accel.cli.engines import Engine, InThisProcess, engine_options
 from accel.cli.options import EXIT_FAILED, EXIT_PARTIAL, command, end_with, log_option, store_options
 from accel.cli.signals import noted_signals
 from accel.errors import AccelError
 from accel.hint_building import HintChoice
+from accel.maintenance import Maintainer, MaintenanceSettings
 from accel.rendering import Output, Rendered, Shown
 from accel.system import SYSTEM
-from accel.units import time_text
+from accel.units import count_text, time_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,24 +141,63 @@ def steps_of(work: CompactionWork, wanted: Collection, engine: Engine) -> list[S
     "Compact, build hints and collect garbage, with one report.",
     "accel catalog run-all --store s3://bucket --dry-run",
     "accel catalog run-all --store s3://bucket --max-bytes 50GiB --yes --output json",
+    "accel catalog run-all --store s3://bucket --watch --yes",
     name="run-all",
 )
+@click.option("--watch", "is_watched", is_flag=True, help="Stay, and begin each job when it is due; needs --yes.")
 @compaction_options
 @collection_options
 @store_options
 @engine_options(lists=True)
 @log_option
-def run_all(*, work: CompactionWork, wanted: Collection, engine: Engine, output: Output) -> None:
+def run_all(*, work: CompactionWork, wanted: Collection, engine: Engine, is_watched: bool, output: Output) -> None:
     """Run compact, build-hints and gc, in this order, and print one report; for schedulers.
 
     gc deletes only with --yes; --dry-run shows all three plans and changes nothing. If compact fails, the other two are
     skipped; if build-hints fails, gc still runs. Exits with 1 if a step failed, else with 4 if a step was partly done.
     Ctrl-C and SIGTERM end the present step early, and skip the others; the report is printed, the code is 130 or 143.
+
+    With --watch it stays until a signal, and looks once a minute at what is due. It sends at most 50 requests and
+    32 MiB a second. Of several such processes one works, and the others wait. `accel catalog runs` lists each decision.
     """
+    if is_watched:
+        end_with(watch(work, wanted, engine, output))
     with engine.running(work.settings.nodes):
         ended, code = run_steps(steps_of(work, wanted, engine), output, SYSTEM.timer)
     output.show(shown_steps(ended))
     end_with(code)
+
+
+def watch(work: CompactionWork, wanted: Collection, engine: Engine, output: Output) -> int:
+    """Maintain the catalog until a signal; returns the exit code.
+
+    Raises:
+        click.UsageError: options that a process which stays does not have.
+    """
+    refused = {
+        "--dry-run": work.is_dry_run,
+        "--allow-empty-node": bool(wanted.empty_nodes),
+        f"--{engine.name}": not isinstance(engine, InThisProcess),
+    }
+    if found := [name for name, is_given in refused.items() if is_given]:
+        raise click.UsageError(
+            f"Expected --watch without {found[0]}, found both: it decides by itself, in this process."
+        )
+    if not wanted.yes:
+        raise click.UsageError("Expected --yes with --watch: it deletes what nothing needs.")
+
+    def stay() -> bytes:
+        maintainer.join()
+        return b""
+
+    settings = MaintenanceSettings(compaction=work.settings)
+    with noted_signals() as signals, Maintainer(engine.store.open(), settings, tell=output.note) as maintainer:
+        output.note("watching; Ctrl-C and SIGTERM end it")
+        maintainer.start()
+        signals.interrupted(stay)
+    runs = [f"{count_text(number, 'run')} of {kind}" for kind, number in sorted(maintainer.begun.items())]
+    output.show(Shown({"begun": dict(maintainer.begun)}, (f"begun: {', '.join(runs) or 'no run'}",)))
+    return signals.code(0)
 
 
 def _carried_out(step: Step, output: Output, timer: Callable[[], float]) -> Ended:

@@ -168,7 +168,12 @@ def replace_texts(run: JobRun, text: str) -> JobRun:
         outcome=run.outcome,
         began_ms=run.began_ms,
         ended_ms=run.ended_ms,
-        **dict.fromkeys(("items", "size_bytes", "requests", "failures", "max_objects_per_node"), most),
+        items=most,
+        size_bytes=most,
+        requests=most,
+        failures=most,
+        max_objects_per_node=most,
+        trigger=text,
     )
 
 
