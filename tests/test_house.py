@@ -30,7 +30,7 @@ BUDGET = {
     "settings: classes": 13,
     "settings: fields": 93,
     "names of accel.__all__": 42,
-    "lines of tests": 100_231,
+    "lines of tests": 100_270,
     "decision records": 19,
     "words of decision records": 9_000,
     "words of the changelog": 202,

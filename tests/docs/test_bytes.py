@@ -8,6 +8,7 @@ from uuid import UUID
 import numpy as np
 import pytest
 import zstandard
+from numpy.typing import NDArray
 
 from accel.catalog import job_runs, records
 from accel.catalog import keys as catalog_keys
@@ -18,6 +19,8 @@ from accel.history.store import keys
 from accel.streams.rules.events import WriterRun, decode_events, encode_events, run_of
 from accel.streams.rules.routing import key_position
 from accel.streams.rules.transaction_data import TransactionEvents, encode_transaction
+from bloom import StreamFilter
+from bloom.filter_store import FilterStore
 from loaders.errors import CorruptObject
 from loaders.format import RecordBatch
 from loaders.layout import merging_key, number_table_key, time_part_key, transaction_key
@@ -25,12 +28,48 @@ from loaders.tables import Version
 from loaders.tables.columns import COLUMNS_MAX, ROWS_A_BYTE, ROWS_FREE, ROWS_MAX, WINDOW_SIZE_BYTES_MAX
 from loaders.tables.conditional_write import VALUE_SIZE_BYTES_MAX, Stored, encode_stored
 from loaders.tables.format_record import FORMAT_SIZE_BYTES_MAX
+from range_index import ObjectRanges
 from range_index.epoch_times import Block, BlockKind
+from range_index.stream_index import ARRAY_BYTES_MAX, StreamRangeIndex
 from tests.accel.catalog.golden import golden_bytes
-from tests.docs.pages import block_texts, cells, code, dumps, section
+from tests.docs.pages import block_texts, cells, code, dumps, page_named, section
 
 RUN = WriterRun(UUID("00112233-4455-6677-8899-aabbccddeeff").bytes, 40, 44, 38)
 PLAIN, NUMBERED = dumps("Events")
+OPERATIONS = page_named("operations").read_text()
+
+
+def ranges_of(ids: NDArray[np.int64], start: int) -> ObjectRanges:
+    return ObjectRanges.from_columns(ids, np.full(len(ids), start), np.full(len(ids), start + 10))
+
+
+def test_the_memory_of_arrays_and_the_objects_in_it_are_what_the_page_on_operations_says() -> None:
+    index = StreamRangeIndex(timer=lambda: 0.0, jitter=lambda: 0.5)
+    ids = np.arange(9_000, dtype=np.int64) * 7
+    for number in range(100):
+        index.insert(4, number, ranges_of(ids, 10 * number))
+    each = index.stats().array_bytes / 900_000
+    line = re.search(r"^- Arrays: (\d+)·n·s bytes, (\d+) MB; .* about ([\d,]+) objects\.$", OPERATIONS, re.MULTILINE)
+    assert line is not None
+    assert (int(line[1]), int(line[2])) == (round(each), round(each) * 45)
+    assert int(line[3].replace(",", "")) == pytest.approx(ARRAY_BYTES_MAX / each / 9_000, rel=0.01)
+
+
+def test_the_memory_of_filters_and_what_a_small_bound_keeps_are_what_the_page_on_operations_says() -> None:
+    one = StreamFilter.build(np.arange(9_000, dtype=np.int64))
+
+    def filled(bytes_max: int, nodes: int, objects: int) -> FilterStore:
+        store = FilterStore(bytes_max)
+        for number in range(objects):
+            for node in range(nodes):
+                store.add(node, number, one)
+        return store
+
+    sizes = [round(filled(10**9, 1, objects).nbytes / 1000) for objects in (1, 64)]
+    kept = [len(filled(500_000, nodes, objects)) for nodes, objects in ((100, 1), (1, 100))]
+    words = " ".join(OPERATIONS.split())
+    assert f"takes {sizes[0]} kB, also the first eight together; 64 take {sizes[1]} kB" in words
+    assert f"of 500 kB keeps {kept[0]} of 100 nodes with one object each, and {kept[1]} filter of a node" in words
 
 
 def test_dumps_are_what_is_written_of_what_the_pages_name() -> None:
