@@ -21,8 +21,8 @@ MODULE_LINES_MIN = 60
 SMALL_MODULES_MAX = 20
 FUNCTION_LINES_MAX = 70
 BUDGET = {
-    "code lines": 61_158,
-    "code lines without benchmarks and optional rooms": 54_321,
+    "code lines": 61_185,
+    "code lines without benchmarks and optional rooms": 54_348,
     "files outside tests": 315,
     "circles of imports": 0,
     "arrows that run up": 0,
@@ -30,7 +30,7 @@ BUDGET = {
     "settings: classes": 13,
     "settings: fields": 93,
     "names of accel.__all__": 42,
-    "lines of tests": 100_270,
+    "lines of tests": 100_358,
     "decision records": 19,
     "words of decision records": 9_000,
     "words of the changelog": 202,

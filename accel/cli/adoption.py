@@ -147,7 +147,7 @@ def _nodes(node: int | None, path: Path | None) -> Nodes | None:
     if path is None:
         return node
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8-sig")
         return _from_json(text) if text.lstrip().startswith("{") else _from_lines(text.splitlines())
     except (ValueError, RecursionError) as error:
         raise click.BadParameter(f"{path}: {error}", param_hint="'--nodes'") from error

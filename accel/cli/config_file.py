@@ -143,7 +143,7 @@ def read_file(path: str | None) -> ConfigFile:
             body = file.read(FILE_SIZE_BYTES_MAX + 1)
         if len(body) > FILE_SIZE_BYTES_MAX:
             raise click.UsageError(f"{path}: expected at most {FILE_SIZE_BYTES_MAX} bytes, found more.")
-        parsed = tomllib.loads(body.decode())
+        parsed = tomllib.loads(body.decode("utf-8-sig"))
     except OSError as error:
         raise click.UsageError(f"the settings file cannot be read: {error}.") from error
     except (ValueError, RecursionError) as error:

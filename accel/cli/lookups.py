@@ -150,7 +150,7 @@ def _show_saved(context: click.Context, _: click.Parameter, file: BinaryIO | Non
         return
     try:
         with file:
-            saved = _saved_lookups(file.read().decode())
+            saved = _saved_lookups(file.read().decode("utf-8-sig"))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         expected = "expected the `to_dict()` of slow lookups: a JSON array of them, or one a line"
         raise click.BadParameter(f"{expected}, found {error!r}") from error

@@ -158,10 +158,11 @@ def _serve(
 def _token(token_file: Path | None) -> str | None:
     if token_file is None:
         return os.environ.get(TOKEN_VARIABLE) or None
-    token = token_file.read_text().strip()
-    if not token:
-        advice = f"write a token of 16 characters or more into it, or set {TOKEN_VARIABLE}"
-        raise InvalidArgument(f"expected a token in {token_file}, found nothing", advice)
+    token = token_file.read_text(encoding="utf-8-sig", errors="replace").strip()
+    if not token or "\ufffd" in token:
+        advice = f"write a token of 16 characters or more into it, in UTF-8, or set {TOKEN_VARIABLE}"
+        found = "bytes that are not UTF-8" if token else "nothing"
+        raise InvalidArgument(f"expected a token in {token_file}, found {found}", advice)
     return token
 
 

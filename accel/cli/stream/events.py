@@ -10,10 +10,12 @@ were printed. A second signal ends the command at once.
 
 from __future__ import annotations
 
+import codecs
 import functools
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -37,13 +39,15 @@ from accel.cli.stream.options import (
     stream_options,
     stream_reader_options,
 )
-from accel.errors import AccelError, IllegalState, PositionBeyondEnd, PositionTruncated
+from accel.errors import AccelError, FormatLimit, IllegalState, PositionBeyondEnd, PositionTruncated
 from accel.history.rules.values import segment_text
 from accel.rendering import Output, Shown, printable, said
 from accel.system import SYSTEM
 from accel.units import count_text, size_text
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from accel.history.store import Stream
     from accel.streams.group_readers import GroupReader
     from accel.streams.reader import StreamReader
@@ -67,15 +71,28 @@ if TYPE_CHECKING:
     type=click.IntRange(0),
     help="The node to write as: an earlier session of it is fenced; random by default.",
 )
+@click.option(
+    "--writer-id",
+    type=click.UUID,
+    help="Makes a repetition safe: lines are numbered, and of lines that are written again each is stored once.",
+)
 @stream_options
 @log_option
 def write(
-    *, key: str | None, key_separator: str | None, node_id: int | None, stream: StreamChoice, output: Output
+    *,
+    key: str | None,
+    key_separator: str | None,
+    node_id: int | None,
+    writer_id: UUID | None,
+    stream: StreamChoice,
+    output: Output,
 ) -> None:
     """Write each line of stdin as an event, without its line end; all are durable when the command has ended.
 
     No other process may have the stream's segments open; if one has, the error names its node. Ctrl-C and SIGTERM stop
-    the reading of lines: the lines read so far are written, and the command prints how many are durable.
+    the reading of lines: the lines read so far are written, and the command prints how many are durable. A line that
+    is not accepted ends the command, too; the error names the line, and how many lines before it are durable. The
+    whole input can be written again with the same --writer-id, which belongs to this input.
     """
     from accel.streams.connection import connect  # noqa: PLC0415 - other commands start without it
 
@@ -85,35 +102,54 @@ def write(
         raise click.UsageError("Expected a text with '--key-separator', found nothing.")
     with (
         connect(stream.scope.store.open(), node_id=node_id) as streams,
-        streams.writer(stream.scope.scope, stream.name) as writer,
+        streams.writer(stream.scope.scope, stream.name, writer_id=writer_id) as writer,
         noted_signals() as signals,
     ):
         count = _written(writer, key, key_separator, signals)
-        writer.flush()
     output.show(said(f"{count_text(count, 'event')} written to {stream}", stream=str(stream), events=count))
     if signals:
         raise click.exceptions.Exit(128 + signals[0])
 
 
 def _written(writer: StreamWriter, key: str | None, separator: str | None, signals: Signals) -> int:
+    """Write lines, and wait until they are durable; returns how many.
+
+    Raises:
+        click.UsageError: a line without a key, or one that cannot be an event; those before it are durable.
+        AccelError: an unknown part of the lines that were read is durable; a note says how many were read.
+    """
     count = 0
-    for line in _lines(signals):
-        own, event = (key or line, line) if separator is None else _divided(line, separator.encode())
-        writer.write(event, own)
-        count += 1
+    try:
+        for line in _lines(signals):
+            try:
+                own, event = (key or line, line) if separator is None else _divided(line, separator.encode())
+                writer.write(event, own, number=None if writer.writer_id is None else count)
+            except (ValueError, FormatLimit) as error:
+                writer.flush()
+                durable = f"{count_text(count, 'line')} before it {'is' if count == 1 else 'are'} durable"
+                raise click.UsageError(f"Line {count + 1}: {error}; {durable}.") from error
+            count += 1
+        writer.flush()
+    except AccelError as error:
+        error.add_note(f"of {count_text(count, 'line')} that were read, an unknown part is durable")
+        raise
     return count
 
 
 def _lines(signals: Signals) -> Iterator[bytes]:
     """Lines of stdin without their ends, until a signal arrives; an incomplete last line is then not an event."""
-    while line := signals.interrupted(sys.stdin.buffer.readline):
-        yield line.removesuffix(b"\n").removesuffix(b"\r")
+    from accel.streams.rules.events import APPEND_SIZE_BYTES_MAX  # noqa: PLC0415 - other commands start without it
+
+    mark = codecs.BOM_UTF8  # editors and shells of Windows write it before the first line
+    while line := signals.interrupted(partial(sys.stdin.buffer.readline, APPEND_SIZE_BYTES_MAX)):
+        yield line.removeprefix(mark).removesuffix(b"\n").removesuffix(b"\r")
+        mark = b""
 
 
 def _divided(line: bytes, separator: bytes) -> tuple[bytes, bytes]:
     key, found, event = line.partition(separator)
     if not found:
-        raise click.UsageError(f"Expected a key and {separator.decode()!r} in each line, found {line[:40]!r}.")
+        raise ValueError(f"expected a key and {separator.decode()!r}, found {line[:40]!r}")
     return key, event
 
 

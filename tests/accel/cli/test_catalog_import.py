@@ -67,12 +67,12 @@ def test_text_has_a_table_the_holes_and_a_sentence(shop: Shop) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [json.dumps(NODES), "1,4\n2,4\n5,7\n", "object_id,node_id\n1,4\n\n2, 4\n5,7"],
-    ids=["json", "lines", "lines with a head"],
+    [json.dumps(NODES), "1,4\n2,4\n5,7\n", "object_id,node_id\n1,4\n\n2, 4\n5,7", "\ufeff1,4\r\n2,4\r\n5,7\r\n"],
+    ids=["json", "lines", "lines with a head", "lines of Windows"],
 )
 def test_nodes_come_from_a_file(shop: Shop, tmp_path: Path, text: str) -> None:
     path = tmp_path / "nodes"
-    path.write_text(text)
+    path.write_bytes(text.encode())
     nodes = shop.imported("--nodes", str(path), "--yes")["nodes"]
     assert [(each["node_id"], each["objects"]) for each in nodes] == [(4, 2), (7, 1)]
 

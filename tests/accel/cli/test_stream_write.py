@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import codecs
 import signal
 import subprocess
 import sys
 from functools import partial
 from itertools import islice, pairwise
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
 import accel
 from accel import FormatRecord
 from accel.streams.rules.routing import key_position
+from accel.streams.writer import StreamWriter
+from loaders.errors import StoreUnavailable
 from tests.accel.cli.worlds import Bucket, run
 
 PATIENCE_SECONDS = 60.0
@@ -105,9 +109,48 @@ def test_an_interrupted_write_says_how_many_events_are_durable(tmp_path: Path, n
     assert len(written.stdout.splitlines()) == 3
 
 
-def test_a_line_without_a_key_is_refused_and_nothing_is_written(orders: Orders) -> None:
-    assert orders.run("stream write --key-separator :", stdin=b"a:1\nb\n").exit_code == 2
-    assert orders.read() == []
+WRONG_LINES = {
+    "no key": (b"b", "expected a key and ':', found b'b'"),
+    "too long": (b"k:" + b"x" * 9_000, "expected events of at most 8000 bytes together"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_LINES)
+def test_a_wrong_line_is_named_with_what_is_durable_and_a_repetition_stores_each_line_once(
+    orders: Orders, wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("accel.streams.rules.events.APPEND_SIZE_BYTES_MAX", 8000)
+    line, why = WRONG_LINES[wrong]
+    words = f"stream write --key-separator : --writer-id {uuid4()}"
+    for before in (0, 1, 3):
+        lines = b"".join(b"k:%d\n" % number for number in range(before))
+        found = orders.run(words, stdin=lines + line + b"\nk:last\n")
+        assert found.exit_code == 2
+        count = "1 line before it is durable" if before == 1 else f"{before} lines before it are durable"
+        assert f"Line {before + 1}: " in found.stderr
+        assert count in found.stderr
+        assert why in found.stderr
+        assert [payload for _, payload in orders.read()] == [str(number) for number in range(before)]
+    for _ in range(2):
+        assert orders.run(words, stdin=b"k:0\nk:1\nk:2\nk:3\n").exit_code == 0
+        assert [payload for _, payload in orders.read()] == ["0", "1", "2", "3"]
+
+
+def test_a_failure_of_the_store_says_how_many_lines_were_read(orders: Orders, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: StreamWriter) -> None:
+        raise StoreUnavailable("put", "a key", "no answer")
+
+    monkeypatch.setattr(StreamWriter, "flush", refuse)
+    found = orders.run("stream write", stdin=b"tea\nsalt\n")
+    assert (found.exit_code, "of 2 lines that were read, an unknown part is durable" in found.stderr) == (1, True)
+
+
+def test_a_byte_order_mark_and_line_ends_of_windows_are_taken_off(orders: Orders) -> None:
+    for mark in (b"", codecs.BOM_UTF8):
+        assert orders.run("stream write --key-separator :", stdin=mark + b"anna:tea\r\ncarl:salt\r\n").exit_code == 0
+    assert sorted(payload for _, payload in orders.read()) == ["salt", "salt", "tea", "tea"]
+    with accel.connect(orders.url) as streams, streams.reader("shop", "orders") as reader:
+        assert len({event.segment_id for event in reader if event.payload == b"tea"}) == 1
 
 
 def test_a_configuration_is_changed_where_options_name_it(orders: Orders) -> None:
