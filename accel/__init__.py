@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from accel.streams.segments_host import ObjectSegments
     from accel.streams.settings import ConnectionSettings
     from accel.streams.writer import StreamWriter
+    from loaders.format import RecordBatch
     from loaders.store import StoreSettings, open_store
     from loaders.tables import FormatRecord
 
@@ -75,6 +76,7 @@ __all__ = [
     "ReadAccelerator",
     "ReaderGroup",
     "ReaderSettings",
+    "RecordBatch",
     "Request",
     "RetentionPolicy",
     "SessionFenced",
@@ -117,6 +119,7 @@ _MODULES = {
     "accel.streams.segments_host": "ObjectSegments",
     "accel.streams.settings": "ConnectionSettings",
     "accel.streams.writer": "StreamWriter",
+    "loaders.format": "RecordBatch",
     "loaders.store": "StoreSettings open_store",
     "loaders.tables": "FormatRecord",
 }

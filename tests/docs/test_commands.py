@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -109,6 +110,20 @@ def test_sessions_show_what_the_commands_print(
             line, _, output = shown.partition("\n")
             found = CliRunner().invoke(main, shlex.split(line)[1:])
             assert without_times(found.stdout) == without_times(output), line
+
+
+def test_the_image_of_its_page_answers_the_command_of_its_page(tmp_path: Path) -> None:
+    page = page_named("image")
+    image = tmp_path / "image.json"
+    image.write_text(blocks(page, "json")[0].text)
+    [words] = [shlex.split(each) for each in commands(page) if each.startswith("accel get-objects")]
+    filled = [
+        {"image.json": str(image), "s3://bucket/prefix": "memory://page-of-images"}.get(each, each) for each in words
+    ]
+    found = CliRunner().invoke(main, [*filled[1:], "--output", "json"])
+    assert found.exit_code == 0, found.output
+    assert [each["object_id"] for each in json.loads(found.stdout)["objects"]] == [11]
+    assert "0 requests" in CliRunner().invoke(main, filled[1:]).output
 
 
 def test_the_first_table_of_the_readme_is_what_the_demo_prints(tmp_path: Path) -> None:
