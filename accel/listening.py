@@ -8,8 +8,9 @@ and the protocol here count:
     | bound                                                           | by default | what happens                  |
     |-----------------------------------------------------------------|------------|-------------------------------|
     | bytes of a request's head, or between two pieces of its body    | 32 KiB     | 400, and the connection ends  |
-    | seconds from the connection, or from a head's first byte, until |            |                               |
-    | the head is complete                                            | 10 s       | the connection ends           |
+    | seconds from a head's first byte until the head is complete     | 10 s       | the connection ends           |
+    | seconds without a request, also before the first one; above the |            |                               |
+    | idle time of usual load balancers, which then close first       | 120 s      | the connection ends           |
     | connections at one time; at most half of the files that the     | 1024       | a further one ends that which |
     | process may open (`ulimit -n`)                                  |            | has longest had no request    |
 
@@ -25,21 +26,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import resource
+import signal
+from collections.abc import Callable
 from types import FrameType
 from typing import Any, ClassVar, Final
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from accel.settings import HEAD_SECONDS
+from accel.settings import HEAD_SECONDS, IDLE_SECONDS
 
 logger = logging.getLogger(__name__)
 
 HEAD_SIZE_BYTES_MAX: Final = 32 << 10
 """Limit of the line and the headers of a request; at most one more read from the network exceeds it."""
 
-KEEP_ALIVE_SECONDS: Final = 30
-"""How long a connection may be idle between two requests."""
+RELOAD_TICKS: Final = 100
+"""Ticks of the server, each 0.1 s, between two looks for a renewed certificate."""
 
 BACKLOG_MAX: Final = 2048
 """Clients that may wait to be accepted; uvicorn's default."""
@@ -70,7 +73,8 @@ class BoundedHttp(HttpToolsProtocol):
         self._head_timer: asyncio.TimerHandle | None = None
         self.since = self.loop.time()
         super().connection_made(transport)
-        self._await_head()
+        self._await_head(self.timeout_keep_alive)
+        self._has_begun = False
         if len(self.connections) > self.connections_max:
             self._end_one()
 
@@ -81,8 +85,10 @@ class BoundedHttp(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Process bytes of requests, and count those of heads."""
-        if self._is_in_head and self._head_timer is None:
-            self._await_head()
+        if self._is_in_head and (self._head_timer is None or not self._has_begun):
+            self._forget_head()
+            self._await_head(self.head_seconds)
+        self._has_begun = True
         self._has_gone_on = False
         super().data_received(data)
         self._waiting_size_bytes = 0 if self._has_gone_on else self._waiting_size_bytes + len(data)
@@ -128,8 +134,8 @@ class BoundedHttp(HttpToolsProtocol):
             type(self).noted_at = self.since
             logger.warning("all %d connections are taken: the idle ones are ended for others", self.connections_max)
 
-    def _await_head(self) -> None:
-        self._head_timer = self.loop.call_later(self.head_seconds, self.transport.close)
+    def _await_head(self, seconds: float) -> None:
+        self._head_timer = self.loop.call_later(seconds, self.transport.close)
 
     def _forget_head(self) -> None:
         if self._head_timer is not None:
@@ -138,24 +144,59 @@ class BoundedHttp(HttpToolsProtocol):
 
 
 class Server(uvicorn.Server):
-    """A server that does not raise the signals again that ended it; they are in `signals`. Threads: its event loop."""
+    """A server that does not raise the signals again that ended it; they are in `signals`. Threads: its event loop.
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    Args:
+        config: of `listening_config`.
+        drain_seconds: how long it answers on after SIGTERM, so that load balancers see that it is not ready any more.
+        on_drain: called when that begins.
+        reload: called every 10 s with False, and after SIGHUP with True: loads what changed in files.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        drain_seconds: float = 0.0,
+        on_drain: Callable[[], object] = bool,
+        reload: Callable[[bool], object] = bool,
+    ) -> None:
         super().__init__(config)
         self.signals: list[int] = []
+        self.is_reload_asked = False
+        self._drain_seconds = drain_seconds
+        self._on_drain = on_drain
+        self._reload = reload
+        self._ends_at: float | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as uvicorn has it
-        """End after the requests under way; at a second signal without them."""
+        """End after the requests under way, after SIGTERM when it has drained; at a second signal without them."""
         self.signals.append(sig)
-        self.should_exit, self.force_exit = True, self.should_exit
+        if sig != signal.SIGTERM or not self._drain_seconds or len(self.signals) > 1:
+            self.should_exit, self.force_exit = True, self.should_exit
+
+    async def on_tick(self, counter: int) -> bool:
+        """What is due each 0.1 s."""
+        if self.signals and not self.should_exit:
+            now = asyncio.get_running_loop().time()
+            if self._ends_at is None:
+                self._ends_at = now + self._drain_seconds
+                self._on_drain()
+            self.should_exit = now >= self._ends_at
+        if self.is_reload_asked or counter % RELOAD_TICKS == RELOAD_TICKS - 1:
+            is_asked, self.is_reload_asked = self.is_reload_asked, False
+            self._reload(is_asked)
+        return await super().on_tick(counter)
 
 
-def listening_config(app: Any, connections_max: int, **options: Any) -> uvicorn.Config:
+def listening_config(
+    app: Any, connections_max: int, idle_seconds: float = IDLE_SECONDS, **options: Any
+) -> uvicorn.Config:
     """Return the configuration by which uvicorn serves an application here.
 
     Args:
         app: an ASGI application.
         connections_max: limit of open connections; lower if the process may not open twice as many files.
+        idle_seconds: how long a connection may be without a request.
         options: further options of `uvicorn.Config`.
     """
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -170,6 +211,6 @@ def listening_config(app: Any, connections_max: int, **options: Any) -> uvicorn.
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_keep_alive=idle_seconds,  # type: ignore[arg-type]  # it is passed to call_later
         **options,
     )

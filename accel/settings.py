@@ -30,6 +30,9 @@ ENDS_SIZE_BYTES_MAX: Final = 64 * MIB
 LISTENING_CONNECTIONS_MAX: Final = 1024
 """Limit of open connections of one server."""
 
+IDLE_SECONDS: Final = 120.0
+"""How long a connection may be without a request. Proxies and load balancers use idle connections for 60 to 90 s."""
+
 HEAD_SECONDS: Final = 10.0
 """Time limit for receiving the request line and the headers."""
 

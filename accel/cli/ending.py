@@ -29,6 +29,8 @@ NUMBERS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """The signals that end a command; those that its parent lets it ignore (nohup, jobs of scripts) are not among them."""
 
 END_SECONDS: Final = 3.5
+_LATER: Final = {"seconds": 0.0}
+_ENDING: Final = set(NUMBERS)
 SAME_SECONDS: Final = 0.5
 """Signals within this time are one: `timeout` and terminals send one to the process, and to its group."""
 
@@ -63,12 +65,20 @@ def end_on_signals() -> Callable[[], object]:
         Thread(target=_watch, args=(reading,), name="accel-signals", daemon=True).start()
 
     def undo() -> None:
+        _LATER["seconds"] = 0.0
+        _ENDING.update(NUMBERS)
         for number, handler in earlier.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(earlier_fd)
         os.close(writing)  # the thread ends
 
     return undo
+
+
+def end_later(seconds: float) -> None:
+    """For a command that serves: it may take so much longer to end, and SIGHUP is not for its end."""
+    _LATER["seconds"] = seconds
+    _ENDING.discard(signal.SIGHUP)
 
 
 def _stop(number: int, _: object) -> None:
@@ -78,7 +88,7 @@ def _stop(number: int, _: object) -> None:
 def _watch(reading: int) -> None:
     """End the process if its main thread does not."""
     number = 0
-    while number not in NUMBERS:
+    while number not in _ENDING:
         if not (told := os.read(reading, 1)):
             return os.close(reading)
         number = told[0]
@@ -86,8 +96,9 @@ def _watch(reading: int) -> None:
     os.set_blocking(reading, False)
     with suppress(BlockingIOError):
         os.read(reading, select.PIPE_BUF)
-    left = None if number == signal.SIGINT else END_SECONDS - SAME_SECONDS
-    why = f"the time limit, {END_SECONDS} s"
+    limit_seconds = END_SECONDS + _LATER["seconds"]
+    left = None if number == signal.SIGINT else limit_seconds - SAME_SECONDS
+    why = f"the time limit, {limit_seconds} s"
     if select.select([reading], [], [], left)[0]:
         if not os.read(reading, 1):  # the command has ended, and its program goes on
             return os.close(reading)

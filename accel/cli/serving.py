@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from signal import Signals
-from typing import Any, Final
+from signal import SIG_IGN, SIGHUP, Signals, getsignal
+from signal import signal as set_signal
+from threading import current_thread, main_thread
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from accel.cli.ending import SIGNALLED
+from accel.cli.ending import SIGNALLED, end_later
 from accel.cli.options import POLICY, TIME, StoreChoice, command, log_format_option, option, store_options
 from accel.errors import InvalidArgument, MissingExtra
 from accel.image_source import ImageSource, PolledImages, read_image
@@ -23,6 +25,9 @@ from accel.settings import DEFAULT_POLICY, IDLE_POLL_SECONDS, Settings
 from accel.system import SYSTEM
 from accel.units import count_text
 from loaders.store import CountingStore
+
+if TYPE_CHECKING:
+    from accel.listening import Server
 
 _DEFAULTS: Final = SidecarSettings()
 TOKEN_VARIABLE: Final = "ACCEL_TOKEN"  # noqa: S105 - the name of a variable
@@ -49,6 +54,22 @@ TOKEN_VARIABLE: Final = "ACCEL_TOKEN"  # noqa: S105 - the name of a variable
 @click.option("--tls-cert", type=click.Path(path_type=Path), metavar="FILE", help="A certificate, for TLS.")
 @click.option("--tls-key", type=click.Path(path_type=Path), metavar="FILE", help="The private key of the certificate.")
 @click.option("--maintain", is_flag=True, help="Also compact, build hints and collect garbage when it is due.")
+@click.option(
+    "--drain",
+    type=TIME,
+    default=f"{_DEFAULTS.drain_seconds:g}s",
+    show_default=True,
+    metavar="TIME",
+    help="How long it answers on after SIGTERM, while /readyz says 503.",
+)
+@click.option(
+    "--idle",
+    type=TIME,
+    default=f"{_DEFAULTS.idle_seconds:g}s",
+    show_default=True,
+    metavar="TIME",
+    help="How long a connection may be idle; longer than a load balancer keeps it.",
+)
 @click.option("--warm", is_flag=True, help="Load hints before the sidecar is ready.")
 @click.option(
     "--slow-log",
@@ -105,6 +126,8 @@ def serve(
         token=_token(token_file),
         is_open=is_open,
         allowed_hosts=frozenset(allowed_host),
+        drain_seconds=others["drain"],
+        idle_seconds=others["idle"],
         currency=others["currency"],
         per_thousand_reads=others["price_per_thousand_reads"],
     )
@@ -115,7 +138,7 @@ def serve(
             opened = CountingStore(stack.enter_context(example_store(output)), SYSTEM.timer)
         else:
             opened = CountingStore(store.open(), SYSTEM.timer)
-        _serve(opened, settings, _source(others["image"], store), others, output)
+        _serve(opened, settings, _source(others["image"], store), {**others, "token_file": token_file}, output)
 
 
 def _serve(
@@ -140,7 +163,13 @@ def _serve(
     warm, maintain = others["warm"], others["maintain"]
     sidecar = Sidecar(store, settings, images=images, lookups=lookups, warm=warm, maintain=maintain)
     log_to_stderr(others["log_format"])
-    server = make_server(sidecar_app(sidecar), settings, tls)
+    app = sidecar_app(sidecar)
+
+    def reload_token() -> None:
+        if (token := _token(others["token_file"])) is not None:
+            app.replace_token(token)
+
+    server = make_server(app, settings, tls, on_drain=sidecar.drain, reload_token=reload_token)
     scheme = "http" if tls is None else "https"
     address = f"{scheme}://{settings.host if ':' not in settings.host else f'[{settings.host}]'}:{settings.port}"
     output.note(
@@ -148,11 +177,31 @@ def _serve(
     )
     if others["is_demo"]:
         output.note(f"try: curl '{address}/v1/objects?stream_id=420000&start=1000&end=1600'")
-    server.run()
+    end_later(settings.drain_seconds)
+    with _reloaded(server):
+        server.run()
     if server.signals:
         requests = count_text(server.server_state.total_requests, "request")
         output.note(f"stopped by {Signals(server.signals[0]).name}: {requests} answered")
         raise click.exceptions.Exit(SIGNALLED + server.signals[0])
+
+
+@contextmanager
+def _reloaded(server: Server) -> Iterator[None]:
+    """SIGHUP loads certificate and token again; under `nohup`, which ignores it, nothing does."""
+
+    def ask(_: int, __: object) -> None:
+        server.is_reload_asked = True
+
+    before = getsignal(SIGHUP)
+    is_ours = current_thread() is main_thread() and before is not SIG_IGN
+    if is_ours:
+        set_signal(SIGHUP, ask)
+    try:
+        yield
+    finally:
+        if is_ours:
+            set_signal(SIGHUP, before)
 
 
 def _token(token_file: Path | None) -> str | None:

@@ -41,7 +41,7 @@ TITLES: Final = {
 }
 
 
-def sidecar_app(sidecar: Sidecar, more: Iterable[BaseRoute] = ()) -> App:
+def sidecar_app(sidecar: Sidecar, more: Iterable[BaseRoute] = ()) -> Guard:
     """The ASGI application of a sidecar. It opens the sidecar when it starts, and closes it when it ends.
 
     Args:
@@ -65,7 +65,8 @@ def sidecar_app(sidecar: Sidecar, more: Iterable[BaseRoute] = ()) -> App:
     routes = [*routes_of(OPERATIONS, sidecar), Route("/openapi.json", describe), *console.page_routes(), *more]
     router = Router(routes, redirect_slashes=False, default=_no_route, lifespan=lifespan)
     writes = {(each.method, each.path) for each in OPERATIONS if each.writes}
-    return Guard(_with_problems(router), sidecar.settings, lambda method, path: (method, path) in writes)
+    is_write = writes.__contains__
+    return Guard(_with_problems(router), sidecar.settings, lambda *asked: is_write(asked), lambda: sidecar.is_draining)
 
 
 async def _no_route(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG001 - the form of an application

@@ -4,7 +4,8 @@ In this order; each refusal is a problem:
 
     | check                                                                         | refused with |
     |-------------------------------------------------------------------------------|--------------|
-    | Host is a name of loopback, or allowed (where clients need no token)          | 421          |
+    | Host is a name of loopback, or allowed (where clients need no token); probes  |              |
+    | of health may have none                                                       | 421          |
     | Origin, which browsers send, is the sidecar itself                            | 403          |
     | the token, where reading needs one, and for all routes that write (`Access`)  | 401, 403     |
     | the number of requests below /v1 under way                                    | 429          |
@@ -27,6 +28,7 @@ from typing import Any, Final
 from accel.errors import AccelError
 from accel.server.problems import Refused, encoded, problem_of
 from accel.server.settings import LOOPBACK_NAMES, SidecarSettings
+from accel.settings import checked_secret
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +57,11 @@ OPEN_PATHS: Final = frozenset(
 )
 """Requested by orchestrators, and by browsers that open the page, which have no token; they reveal no data."""
 
+PROBED_PATHS: Final = frozenset({"/healthz", "/readyz"})
+"""Requested by load balancers, some of which send no Host. A page in a browser cannot leave it out."""
+
+ENDING: Final = ((b"connection", b"close"),)
+
 FORWARDED_PATHS: Final = ("/accel/",)
 """Routes with their own secret."""
 
@@ -66,22 +73,38 @@ class Guard:
         app: the routes.
         settings: limits and access.
         writes: whether a route changes anything, by method and path.
+        is_draining: whether connections close after their answer, so that clients connect to another sidecar.
     """
 
-    def __init__(self, app: App, settings: SidecarSettings, writes: Callable[[str, str], bool]) -> None:
+    def __init__(
+        self,
+        app: App,
+        settings: SidecarSettings,
+        writes: Callable[[str, str], bool],
+        is_draining: Callable[[], bool] = bool,
+    ) -> None:
         self._app = app
         self._settings = settings
         self._writes = writes
-        self._token = None if settings.token is None else settings.token.encode()
+        self._is_draining = is_draining
+        self._token = None if settings.token is None else checked_secret(settings.token)
         self._hosts = LOOPBACK_NAMES | settings.allowed_hosts
         self.under_way = 0
+
+    def replace_token(self, token: str) -> None:
+        """Accept this token instead of the present one.
+
+        Raises:
+            InvalidArgument: fewer than 16 characters.
+        """
+        self._token = checked_secret(token)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        answer = _Answer(send)
+        answer = _Answer(send, ENDING if self._is_draining() else ())
         is_counted = False
         try:
             headers = dict(scope["headers"])
@@ -99,7 +122,13 @@ class Guard:
 
     def _check(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
         host = headers.get(b"host", b"").decode("latin-1")
-        if not self._settings.reads_need_token and self._settings.is_loopback and _name_of(host) not in self._hosts:
+        is_probe = not host and scope["path"] in PROBED_PATHS
+        if (
+            not is_probe
+            and not self._settings.reads_need_token
+            and self._settings.is_loopback
+            and _name_of(host) not in self._hosts
+        ):
             found = f"expected a Host of {', '.join(sorted(self._hosts))}, found {host[:80]!r}"
             raise Refused("ForeignHost", 421, "The request names another host.", found)
         origin = headers.get(b"origin", b"").decode("latin-1")
@@ -147,16 +176,17 @@ class Guard:
 class _Answer:
     """Adds headers to an answer, and records whether it has begun."""
 
-    __slots__ = ("_send", "has_begun")
+    __slots__ = ("_more", "_send", "has_begun")
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, more: tuple[tuple[bytes, bytes], ...]) -> None:
         self._send = send
+        self._more = more
         self.has_begun = False
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
             self.has_begun = True
-            message["headers"] = [*message.get("headers", ()), *SECURITY_HEADERS]
+            message["headers"] = [*message.get("headers", ()), *SECURITY_HEADERS, *self._more]
         await self._send(message)
 
 

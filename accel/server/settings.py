@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from accel.errors import InvalidArgument
-from accel.settings import LISTENING_CONNECTIONS_MAX, checked_secret
+from accel.settings import IDLE_SECONDS, LISTENING_CONNECTIONS_MAX, checked_secret
 from loaders.settings import check_settings
 from loaders.store.bill import Prices
 
@@ -40,6 +40,9 @@ class SidecarSettings:
             the connection that has longest had no request.
         requests_max: requests below /v1 under way at one time; further ones get 429.
         request_seconds: how long a request may take; then it gets 504.
+        idle_seconds: how long a connection may be without a request; longer than a load balancer keeps idle ones.
+        drain_seconds: how long it answers on after SIGTERM, while `/readyz` says 503: longer than a load balancer or an
+            orchestrator takes to notice. 0 = not at all.
         currency: of the prices that the console shows.
         per_thousand_reads: price of a thousand GETs; that of S3 Standard in us-east-1. A write costs 12.5 times as much
             as a read, as on S3.
@@ -57,11 +60,13 @@ class SidecarSettings:
     connections_max: int = LISTENING_CONNECTIONS_MAX
     requests_max: int = 256
     request_seconds: float = 30.0
+    idle_seconds: float = IDLE_SECONDS
+    drain_seconds: float = 1.0
     currency: str = LIST_PRICES.currency
     per_thousand_reads: float = LIST_PRICES.per_thousand_reads
 
     def __post_init__(self) -> None:
-        check_settings(self, least={"port": 0})
+        check_settings(self, least={"port": 0, "drain_seconds": 0})
         if self.token is not None:
             checked_secret(self.token)
         if not self.is_loopback and self.token is None and not self.is_open:

@@ -10,6 +10,7 @@ what is loaded:
     | degraded  | the store or the source of images fails, or a request to the store takes | 200     |
     |           | more than 5 s; answers come from memory                                  |         |
     | stale     | the image is too old to be used; lookups fail with `ImageTooOld`         | 503     |
+    | draining  | it was stopped by SIGTERM; requests are answered for `drain_seconds`     | 503     |
 
 It recovers by itself: each readiness request, like a lookup, queries the source for a newer image if one is due, and
 the next request that succeeds ends the state.
@@ -83,6 +84,7 @@ class State(StrEnum):
     READY = "ready"
     DEGRADED = "degraded"
     STALE = "stale"
+    DRAINING = "draining"
 
 
 class Readiness(NamedTuple):
@@ -138,6 +140,7 @@ class Sidecar:
         self._threads = Threads(THREADS, "accel-sidecar")
         self._opening: asyncio.Task[None] | None = None
         self._seconds: dict[tuple[str, int], Histogram] = {}
+        self.is_draining = False
         self.key_of: Callable[[int], str] = str
         self.registry = CollectorRegistry()
         self.registry.register(_SidecarCollector(self))
@@ -145,6 +148,10 @@ class Sidecar:
     async def open(self) -> None:
         """Start to open the store; does not wait."""
         self._opening = asyncio.get_running_loop().create_task(self._keep_opening())
+
+    def drain(self) -> None:
+        """Say that the sidecar is not ready any more; requests are still answered, and their connections close."""
+        self.is_draining = True
 
     async def wait_opened(self) -> None:
         """Wait until the store has been opened."""
@@ -190,6 +197,8 @@ class Sidecar:
     def readiness(self) -> Readiness:
         """Whether requests are answered. Starts to load a newer image if one is due; does not block."""
         accelerator = self._accelerator
+        if self.is_draining:
+            return Readiness(State.DRAINING, ["the sidecar is being stopped"])
         if accelerator is None:
             return Readiness(State.STARTING, [] if self._failed is None else [_told(self._failed)])
         try:

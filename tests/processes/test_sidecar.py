@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import http.client
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ import accel
 from accel.history.rules.configuration import StreamConfiguration
 from accel.streams.connection import Connection
 from accel.system import SYSTEM
+from loaders.store import open_store
+from loaders.tables import FormatRecord
 from tests.processes.children import CHILD_SECONDS
 from tests.processes.test_owners import free_port
 
@@ -92,3 +95,55 @@ def test_what_writers_of_other_processes_commit_is_found_over_http(
         write(first, "orders")
         ends = [found_in("orders", each)[0] for each in ("1@1", "2@1")]
         assert (sum(ends), all(ends)) == (EVENTS, True)
+
+
+def test_a_stopped_sidecar_says_so_before_it_refuses_connections_and_sighup_loads_the_token_again(
+    tmp_path: Path,
+) -> None:
+    store = open_store(f"file://{tmp_path}/store")
+    accel.ObjectCatalog.init(store, FormatRecord(namespace="_kafka_test", stream_buckets=1))
+    (tmp_path / "token").write_text(TOKEN)
+    port = free_port()
+    words = [
+        "serve",
+        f"file://{tmp_path}/store",
+        "--port",
+        str(port),
+        "--token-file",
+        str(tmp_path / "token"),
+        "--drain",
+        "2s",
+    ]
+    process = subprocess.Popen([sys.executable, "-m", "accel.cli", *words], stderr=subprocess.PIPE, text=True)  # noqa: S603 - ours
+
+    def asked(method: str, path: str, token: str = TOKEN) -> tuple[int, str | None]:
+        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=CHILD_SECONDS)) as connection:
+            connection.request(method, path, headers={"Authorization": f"Bearer {token}"})
+            reply = connection.getresponse()
+            return reply.status, reply.getheader("connection")
+
+    def wait_for(status: int, method: str, path: str, token: str = TOKEN) -> None:
+        while True:
+            with suppress(OSError):
+                if asked(method, path, token)[0] == status:
+                    return
+            assert process.poll() is None
+            SYSTEM.sleep(0.05)
+
+    try:
+        wait_for(200, "GET", "/readyz")
+        (tmp_path / "token").write_text("another token of some length")
+        process.send_signal(signal.SIGHUP)
+        wait_for(200, "POST", "/v1/refresh", "another token of some length")
+        assert asked("POST", "/v1/refresh")[0] == 401
+        process.send_signal(signal.SIGTERM)
+        wait_for(503, "GET", "/readyz")
+        assert asked("GET", "/v1/stats") == (200, "close")
+        assert asked("GET", "/healthz") == (200, "close")
+    except BaseException:
+        process.kill()
+        raise
+    finally:
+        told = process.communicate(timeout=CHILD_SECONDS)[1]
+    assert process.returncode == 128 + signal.SIGTERM
+    assert "stopped by SIGTERM" in told

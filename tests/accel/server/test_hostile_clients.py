@@ -90,7 +90,7 @@ def wait_closed(one: socket.socket) -> None:
 
 def test_a_connection_without_a_whole_request_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("accel.listening.BoundedHttp.head_seconds", 0.2)
-    with served(filled(1)) as one:
+    with served(filled(1), idle_seconds=0.5) as one:
         for start in (b"", b"GET / HTTP/1.1\r\nX: y"):
             with connected(one.port) as waiting:
                 waiting.sendall(start)
@@ -100,6 +100,26 @@ def test_a_connection_without_a_whole_request_ends(monkeypatch: pytest.MonkeyPat
             assert waiting.recv(65_536).startswith(b"HTTP/1.1 200")
             waiting.sendall(b"GET")
             wait_closed(waiting)
+
+
+def test_a_connection_that_a_pool_opens_ahead_is_idle_as_long_as_one_between_two_requests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("accel.listening.BoundedHttp.head_seconds", 0.05)
+    with served(filled(1)) as one, connected(one.port) as waiting:
+        waiting.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            waiting.recv(1)
+        waiting.settimeout(60)
+        waiting.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert waiting.recv(65_536).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize(("path", "status"), [("/healthz", 200), ("/readyz", 200), ("/v1/stats", 421), ("/", 421)])
+def test_a_probe_without_a_host_is_answered_and_nothing_else_is(port: int, path: str, status: int) -> None:
+    with connected(port) as one:
+        one.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+        assert one.recv(1000).startswith(f"HTTP/1.1 {status} ".encode())
 
 
 def test_owners_of_segments_listen_with_the_same_bounds() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import ipaddress
 import json
+import ssl
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from cryptography.x509.oid import NameOID
 
 from accel.errors import InvalidArgument
 from accel.server.serving import Tls
+from accel.system import SYSTEM
 from tests.accel.server.asking import AUTHORISED, STREAM, TOKEN, filled
 from tests.accel.server.test_served import served
 
@@ -69,3 +71,25 @@ def test_a_certificate_and_a_key_that_do_not_belong_together_are_refused(tmp_pat
     for wrong in (Tls(one.certificate, other.key), Tls(one.certificate, tmp_path / "missing"), Tls(one.key, one.key)):
         with pytest.raises(InvalidArgument, match="expected a certificate and its key as PEM files"):
             wrong.check()
+
+
+def test_a_renewed_certificate_is_taken_up_and_half_of_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("accel.listening.RELOAD_TICKS", 1)
+    tls, renewed = made(tmp_path), made(tmp_path, "renewed")
+    with served(filled(1), tls) as one:
+
+        def shown() -> str:
+            return ssl.get_server_certificate(("127.0.0.1", one.port))
+
+        first = shown()
+        assert first == tls.certificate.read_text()
+        renewed.certificate.replace(tls.certificate)
+        while "stays in use" not in caplog.text:
+            SYSTEM.sleep(0.02)
+        assert shown() == first
+        renewed.key.replace(tls.key)
+        while shown() == first:
+            SYSTEM.sleep(0.02)
+        assert shown() == tls.certificate.read_text()
