@@ -435,7 +435,7 @@ def _fetched(url: str) -> bytes:
 
 
 def fetched(url: str, *, size_bytes_max: int, timeout_seconds: float) -> bytes:
-    """The body of one GET. A redirect is followed only to http and https.
+    """The body of one GET. A redirect is followed only to http and https; loopback is reached without a proxy.
 
     Args:
         url: http or https.
@@ -443,12 +443,14 @@ def fetched(url: str, *, size_bytes_max: int, timeout_seconds: float) -> bytes:
         timeout_seconds: the longest time without an answer.
 
     Raises:
-        OSError: no answer, one that is not HTTP, or a status of 400 or above (`urllib.error.HTTPError`).
+        OSError: no answer, one that is not HTTP, a status of 400 or above (`urllib.error.HTTPError`), or a URL with a
+            signature that a proxy would read.
     """
     import http.client  # noqa: PLC0415 - few images come this way, and it loads half of the standard library
     import urllib.request  # noqa: PLC0415 - likewise
 
-    from loaders.store.names import check_name  # noqa: PLC0415 - likewise
+    from loaders.store.names import asked_host, check_name  # noqa: PLC0415 - likewise
+    from loaders.store.settings import is_loopback  # noqa: PLC0415 - likewise
 
     class Redirects(urllib.request.HTTPRedirectHandler):
         def redirect_request(self, *args: Any) -> urllib.request.Request | None:
@@ -459,9 +461,13 @@ def fetched(url: str, *, size_bytes_max: int, timeout_seconds: float) -> bytes:
             return super().redirect_request(*args)
 
     check_name(url)
+    is_local, asked = is_loopback(url), asked_host(url)
+    if url.lower().startswith("http:") and asked != urlsplit(url).hostname and redacted(url) != url:
+        raise OSError(f"expected https:// for a URL with a signature, found the proxy {asked}, which would read it")
     try:
+        handlers = (Redirects, urllib.request.ProxyHandler({})) if is_local else (Redirects,)
         request = urllib.request.Request(url)  # noqa: S310 - the caller checks the scheme
-        with urllib.request.build_opener(Redirects).open(request, timeout=timeout_seconds) as reply:
+        with urllib.request.build_opener(*handlers).open(request, timeout=timeout_seconds) as reply:
             data: bytes = reply.read(size_bytes_max + 1)
     except http.client.HTTPException as error:
         raise OSError(f"expected an HTTP answer, found {type(error).__name__}: {str(error)[:200]!r}") from error

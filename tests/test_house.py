@@ -21,16 +21,16 @@ MODULE_LINES_MIN = 60
 SMALL_MODULES_MAX = 20
 FUNCTION_LINES_MAX = 70
 BUDGET = {
-    "code lines": 61_324,
-    "code lines without benchmarks and optional rooms": 54_487,
+    "code lines": 61_384,
+    "code lines without benchmarks and optional rooms": 54_547,
     "files outside tests": 315,
     "circles of imports": 0,
     "arrows that run up": 0,
     "commands": 47,
     "settings: classes": 13,
-    "settings: fields": 95,
+    "settings: fields": 96,
     "names of accel.__all__": 43,
-    "lines of tests": 100_472,
+    "lines of tests": 100_640,
     "decision records": 19,
     "words of decision records": 9_000,
     "words of the changelog": 202,
@@ -156,6 +156,7 @@ SECURITY_EXCEPTIONS = {
     ("accel/image_source.py", "S310"),
     ("accel/cli/doctor.py", "S603"),
     ("spark_jobs/session.py", "S603"),
+    ("accel/cli/serving.py", "S104"),
     ("accel/cli/serving.py", "S105"),
     ("accel/streams/shared/forwarding.py", "S105"),
     ("accel/streams/shared/forwarding.py", "S104"),

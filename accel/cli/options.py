@@ -327,7 +327,8 @@ _LOG_FORMAT = option(
     help="Form of the log on stderr; by default text on a terminal, else JSON.",
 )
 
-_S3_OPTIONS = ("endpoint_url", "profile", "region", "no_sign_request", "client")
+_S3_OPTIONS = ("endpoint_url", "profile", "region", "ca_bundle", "path_style", "no_sign_request", "client")
+_STYLES = {"path": True, "virtual": False}
 
 
 def store_options(command: Command) -> Command:
@@ -337,6 +338,14 @@ def store_options(command: Command) -> Command:
     @option("--endpoint-url", metavar="URL", help="An S3 endpoint other than AWS, with http:// or https://.")
     @option("--profile", help="A profile of the AWS configuration.")
     @option("--region", help="An AWS region.")
+    @option("--ca-bundle", metavar="FILE", help="Certificates of the endpoint's authority, as PEM.")
+    @option(
+        "--addressing-style",
+        "path_style",
+        type=click.Choice(["auto", *_STYLES]),
+        callback=lambda _ctx, _param, style: _STYLES.get(style),
+        help="Where the bucket is named: in the path, or in the host's name (virtual), as OSS and COS want it.",
+    )
     @option("--no-sign-request", is_flag=True, help="Send no credentials.")
     @option(
         "--client",

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 _DEFAULTS: Final = SidecarSettings()
 TOKEN_VARIABLE: Final = "ACCEL_TOKEN"  # noqa: S105 - the name of a variable
+_ALL: Final = {
+    "::": "listening on all IPv6 addresses of this machine, and on none of IPv4: that is --host 0.0.0.0",
+    "0.0.0.0": "listening on all IPv4 addresses of this machine, and on none of IPv6: that is --host ::",  # noqa: S104 - what the user gave
+}
 
 
 @command(
@@ -171,7 +175,10 @@ def _serve(
 
     server = make_server(app, settings, tls, on_drain=sidecar.drain, reload_token=reload_token)
     scheme = "http" if tls is None else "https"
-    address = f"{scheme}://{settings.host if ':' not in settings.host else f'[{settings.host}]'}:{settings.port}"
+    host = f"[{settings.host.replace('%', '%25')}]" if ":" in settings.host else settings.host
+    address = f"{scheme}://{host}:{settings.port}"
+    if settings.host in _ALL:
+        output.note(_ALL[settings.host])
     output.note(
         f"serving on {address}; a browser shows its console; {address}/openapi.json describes the API; Ctrl-C stops it"
     )

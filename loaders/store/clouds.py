@@ -45,7 +45,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from heapq import nsmallest
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from cachetools import LRUCache
 
@@ -95,7 +97,7 @@ from loaders.store.error_table import (
     store_error_of,
 )
 from loaders.store.names import check_name
-from loaders.store.settings import StoreSettings
+from loaders.store.settings import StoreSettings, is_loopback
 from loaders.store.spooled import SpooledUpload
 
 if TYPE_CHECKING:
@@ -151,10 +153,15 @@ def is_plain(key: str) -> bool:
     return key.isprintable() and not any(part in {"", ".", ".."} for part in key.split("/"))
 
 
-def client_options(settings: StoreSettings, *, allow_http: bool) -> dict[str, Any]:
-    """Options of obstore's client: time-outs, idle connections, and whether HTTP without encryption is allowed."""
-    return {
-        "allow_http": allow_http,
+def client_options(settings: StoreSettings, endpoint: str, ca_file: str | None) -> dict[str, Any]:
+    """Options of obstore's client: time-outs, idle connections, TLS, and no proxy on the way to this machine."""
+    options: dict[str, Any] = {}
+    if is_loopback(endpoint):  # a proxy of its own keeps it from those of the environment
+        options |= {"proxy_url": "http://localhost", "proxy_excludes": urlsplit(endpoint).hostname}
+    if ca_file is not None:
+        options |= {"root_certificate": Path(ca_file).read_bytes()}
+    return options | {
+        "allow_http": endpoint.startswith("http://"),
         "connect_timeout": timedelta(seconds=settings.connect_timeout_seconds),
         "read_timeout": timedelta(seconds=settings.read_timeout_seconds),
         "timeout": WHOLE_REQUEST_TIMEOUT,
@@ -276,9 +283,8 @@ def _connect_azure(bucket: str, settings: StoreSettings, retries: int) -> RustSt
 
 
 def _options(settings: StoreSettings, retries: int) -> dict[str, Any]:
-    allow_http = (settings.endpoint_url or "").startswith("http://")
     return {
-        "client_options": client_options(settings, allow_http=allow_http),
+        "client_options": client_options(settings, settings.endpoint_url or "", settings.ca_file()),
         "retry_config": {"max_retries": retries},
     }
 

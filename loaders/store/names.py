@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from loaders.errors import EndpointUnreachable
+from loaders.store.settings import is_loopback
 
 NAME_SECONDS: Final = 5.0
 """The time limit of the answer."""
@@ -62,5 +63,5 @@ def _ask(url: str, answer: Future[object]) -> None:
 def asked_host(url: str) -> str:
     """The host whose address a request needs: that of the URL, or of the proxy that the environment names for it."""
     parts = urlsplit(url)
-    proxy = "" if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme, "")
+    proxy = "" if is_loopback(url) or proxy_bypass(parts.netloc) else getproxies().get(parts.scheme, "")
     return urlsplit(proxy if "//" in proxy else f"//{proxy}").hostname or parts.hostname or ""

@@ -8,7 +8,7 @@ characters). The extra `obstore` installs obstore.
 These settings and parts of AWS's configuration chain are used: endpoint, region, path style, profile, credentials (of
 boto3's session, read again every 20 seconds), unsigned requests, attempts,
 timeouts. Not used: the other S3 sections of the config files (dualstack, FIPS, acceleration, checksums, custom
-certificate bundles, proxies of the profile), and redirects to a bucket's true region: set the region. `connections`
+proxies of the profile), and redirects to a bucket's true region: set the region. `connections`
 bounds the idle connections, not the open ones. An interrupted answer is resumed where it was interrupted.
 
 In a process that was forked after obstore was used, all requests go through boto3 (`clouds`). If a program uses
@@ -201,7 +201,7 @@ def _connect(bucket: str, settings: StoreSettings, clients: S3Clients) -> tuple[
             "virtual_hosted_style_request": not path_style,
             "skip_signature": settings.no_sign_request,
         },
-        "client_options": client_options(settings, allow_http=endpoint.startswith("http://")),
+        "client_options": client_options(settings, endpoint, clients.ca_file),
     }
     if not settings.no_sign_request:
         options["credential_provider"] = _credentials(bucket, clients)

@@ -76,7 +76,7 @@ from loaders.store.error_table import (
     store_error_of,
 )
 from loaders.store.names import check_name
-from loaders.store.settings import StoreSettings, check_endpoint_url
+from loaders.store.settings import StoreSettings, check_endpoint_url, is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -364,12 +364,14 @@ class S3Clients:
         retrying: repeats failed requests, with jittered backoff.
         once: sends each request once.
         completing: creates, once, a client like `retrying` with the time limit of completions. One thread at a time.
+        ca_file: the file with the certificates of authorities; None = the system's.
     """
 
     session: boto3.Session
     retrying: S3Client
     once: S3Client
     completing: Callable[[], S3Client]
+    ca_file: str | None
 
     @property
     def path_style(self) -> bool:
@@ -404,17 +406,21 @@ def connect(settings: StoreSettings) -> S3Clients:
     core.register("before-parse.*.*", _refuse_foreign)  # before those of "s3.*", which change the status
     session = boto3.Session(botocore_session=core, profile_name=settings.profile, region_name=settings.region)
     core.register("needs-retry.s3", _note_answer)
+    ca_file = settings.ca_file(core.get_config_variable("ca_bundle"))
+    core.set_config_variable("ca_bundle", ca_file)
     if not settings.no_sign_request:
         _renew_when_refused(core, settings)
     style = {True: "path", False: "virtual", None: None}[settings.path_style]
     once = _client(session, settings, 1, style)
-    if settings.path_style is None and not _is_aws(once.meta.endpoint_url) and _style(once) == "auto":
-        # Only a client can report what the configuration chain says, so the first one is created for that.
-        style = "path"
-        once = _client(session, settings, 1, style)
+    # Only a client can report what the configuration chain says, so the first one is created for that.
+    is_auto = settings.path_style is None and not _is_aws(once.meta.endpoint_url) and _style(once) == "auto"
+    style, is_local = "path" if is_auto else style, is_loopback(once.meta.endpoint_url)
+    client = partial(_client, proxies={} if is_local else None)
+    if is_auto or is_local:
+        once = client(session, settings, 1, style)
     patient = replace(settings, read_timeout_seconds=settings.completion_timeout_seconds)
-    completing = cache(partial(_client, session, patient, settings.attempts, style))
-    return S3Clients(session, _client(session, settings, settings.attempts, style), once, completing)
+    completing = cache(partial(client, session, patient, settings.attempts, style))
+    return S3Clients(session, client(session, settings, settings.attempts, style), once, completing, ca_file)
 
 
 def _note_answer(**event: Any) -> None:
@@ -497,8 +503,15 @@ def _named_endpoint() -> str | None:
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
 
 
-def _client(session: boto3.Session, settings: StoreSettings, attempts: int, style: str | None) -> S3Client:
+def _client(
+    session: boto3.Session,
+    settings: StoreSettings,
+    attempts: int,
+    style: str | None,
+    proxies: dict[str, str] | None = None,
+) -> S3Client:
     config = Config(
+        proxies=proxies,
         retries={"mode": "standard", "total_max_attempts": attempts},
         max_pool_connections=settings.connections,
         connect_timeout=settings.connect_timeout_seconds,

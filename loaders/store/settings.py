@@ -6,26 +6,47 @@ client finds its credentials on its own machine.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, fields
+from ipaddress import ip_address
 from typing import Literal, get_args
 from urllib.parse import urlsplit
 
-from loaders.errors import redacted
+from loaders.errors import RequestRefused, redacted
 from loaders.settings import CONNECTIONS, check_settings, plain_arguments
 
 Client = Literal["boto3", "obstore"]
+
+CA_VARIABLES = ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
+"""Variables that name a file with certificates of authorities, by priority."""
 
 
 def check_endpoint_url(url: str) -> None:
     """Check the URL of an endpoint.
 
     Raises:
-        ValueError: it has no scheme, another scheme than http and https, or no host.
+        ValueError: it has no scheme, another scheme than http and https, no host, or an IPv6 address with a zone.
     """
     parts = urlsplit(url)
+    if "%" in (parts.hostname or ""):
+        expected = "expected a name, or an address without a zone, which no header Host and no certificate can have"
+        raise ValueError(f"{expected}, found {redacted(url)!r}")
     if parts.scheme not in ("http", "https") or not parts.hostname:
         expected = "expected an endpoint with its scheme, such as http://localhost:9000 or https://host"
         raise ValueError(f"{expected}, found {redacted(url)!r}")
+
+
+def is_loopback(url: str) -> bool:
+    """Whether a URL is of this machine, so that requests to it never go through a proxy.
+
+    >>> is_loopback("http://[::1]:9000"), is_loopback("http://localhost"), is_loopback("http://10.0.0.1")
+    (True, True, False)
+    """
+    host = urlsplit(url).hostname or ""
+    try:
+        return host == "localhost" or host.endswith(".localhost") or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 @plain_arguments(ValueError)
@@ -48,6 +69,8 @@ class StoreSettings:
         read_timeout_seconds: longest silence in the middle of an answer.
         etag_quotes: whether the ETag of If-Match is sent with quotes, as S3 and the standard require. Ceph compares
             without quotes, so that a quoted ETag never matches.
+        ca_bundle: a file with the certificates (PEM) of the authorities that sign the endpoint's; None = that which
+            AWS_CA_BUNDLE, the profile (`ca_bundle`), REQUESTS_CA_BUNDLE or SSL_CERT_FILE name, in this order.
         client: S3 only, as all below: "boto3", or "obstore" (needs the extra `obstore`): the same requests with a
             quarter of the CPU time of a GET.
         profile: a profile of the AWS config files; None = from the configuration chain.
@@ -68,6 +91,7 @@ class StoreSettings:
     connect_timeout_seconds: float = 5.0
     read_timeout_seconds: float = 30.0
     etag_quotes: bool = True
+    ca_bundle: str | None = None
     client: Client = "boto3"
     profile: str | None = None
     region: str | None = None
@@ -84,6 +108,18 @@ class StoreSettings:
     def __repr__(self) -> str:
         values = (f"{setting.name}={redacted(repr(getattr(self, setting.name)))}" for setting in fields(self))
         return f"{type(self).__name__}({', '.join(values)})"
+
+    def ca_file(self, of_profile: str | None = None) -> str | None:
+        """The file with certificates that these settings, a profile or the environment name; None = the system's.
+
+        Raises:
+            RequestRefused: it does not exist.
+        """
+        path = self.ca_bundle or of_profile or next(filter(None, map(os.environ.get, CA_VARIABLES)), None)
+        if path is not None and not os.access(path, os.R_OK):
+            expected = f"expected a file with certificates (ca_bundle, {', '.join(CA_VARIABLES)})"
+            raise RequestRefused("connect", path, f"{expected}, found none that can be read")
+        return path
 
     def condition_etag(self, etag: str, quotes: bool | None = None) -> str:
         """An ETag in the form of this endpoint's If-Match; `quotes` takes precedence over the setting."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from loaders.store import StoreSettings, open_store
+from loaders.store import MemoryStore, StoreSettings, open_store
 from tests.accel.cli.worlds import World, make_world, run
 from tests.servers.fixtures import Endpoint, new_bucket
 
@@ -26,6 +26,27 @@ def bucket(moto_endpoint: Endpoint, aws_environment: pytest.MonkeyPatch, tmp_pat
 def test_objects_are_found(bucket: World, client: str) -> None:
     found = json.loads(bucket.run("get-objects", *QUESTION, "--client", client, "--output", "json").stdout)
     assert [each["object_id"] for each in found["objects"]] == [18, 20, 22]
+
+
+@pytest.mark.parametrize(
+    ("style", "path_style"), [((), None), (("auto",), None), (("path",), True), (("virtual",), False)]
+)
+def test_the_style_of_addressing_and_the_authority_are_settings(
+    style: tuple[str, ...], path_style: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[StoreSettings] = []
+
+    def open_nothing(_: str, settings: StoreSettings) -> MemoryStore:
+        opened.append(settings)
+        return MemoryStore()
+
+    monkeypatch.setattr("accel.cli.options.open_store", open_nothing)
+    given = ("--addressing-style", *style) if style else ()
+    assert run("catalog", "status", "s3://bucket", "--ca-bundle", "own.pem", *given).exit_code
+    monkeypatch.setenv("ACCEL_ADDRESSING_STYLE", style[0] if style else "")
+    assert run("catalog", "status", "s3://bucket").exit_code
+    assert [each.path_style for each in opened] == [path_style, path_style]
+    assert [each.ca_bundle for each in opened] == ["own.pem", None]
 
 
 def test_a_wrong_bucket_and_a_wrong_profile_are_told(bucket: World) -> None:

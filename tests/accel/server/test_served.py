@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -163,6 +164,20 @@ def test_other_routes_are_behind_the_guard_with_a_secret_of_their_own() -> None:
         assert (await ask(app, "/accel/append", "POST", b"", foreign)).status == 421
 
     asyncio.run(work())
+
+
+def test_an_address_of_all_says_which_family_of_addresses_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    not_run = SimpleNamespace(run=lambda: None, signals=[])
+    monkeypatch.setattr("accel.server.serving.make_server", lambda *_: not_run)
+    monkeypatch.setattr("accel.server.serving.log_to_stderr", lambda *_: None)
+    hosts = {
+        "::": "on none of IPv4",
+        "0.0.0.0": "on none of IPv6",  # noqa: S104 - no port is opened
+        "fe80::1%eth0": "http://[fe80::1%25eth0]:8480",
+    }
+    for host, words in hosts.items():
+        served = run("serve", "memory://nothing", "--host", host, "--open")
+        assert (served.exit_code, words in served.stderr) == (0, True)
 
 
 def test_serving_refuses_an_open_port_and_names_the_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
