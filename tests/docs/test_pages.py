@@ -71,6 +71,31 @@ def test_every_picture_has_a_title_a_description_and_dark_colours() -> None:
     assert lacking == []
 
 
+HOW_TO = sorted((ROOT / "docs" / "how-to").glob("*.md"))
+FIRST_PROGRAMS = [
+    ROOT / "README.md",
+    *(page_named(each) for each in ("tutorial", "brokers", "streams", "querying")),
+]
+WIDTH_MAX = 84
+"""Characters of a line that the site shows without a scroll bar."""
+
+
+def test_each_how_to_page_begins_with_what_one_has_at_its_end_and_says_what_to_do_when_it_fails() -> None:
+    for page in HOW_TO:
+        text = page.read_text()
+        assert text.split("\n\n")[1].startswith("At the end of this page"), page.name
+        assert re.search(r"^## When (it|things) fails?$|If a run\ncannot be repeated", text, re.MULTILINE), page.name
+
+
+def test_first_programs_import_from_accel_alone_and_fit_the_page() -> None:
+    for page in FIRST_PROGRAMS:
+        lines = blocks(page, "python")[0].text.splitlines()
+        assert [line for line in lines if len(line) > WIDTH_MAX] == [], page.name
+        ours = [line for line in lines if re.match(r"\s*(from|import) (accel|loaders|bloom|range_index)\b", line)]
+        assert ours
+        assert [line for line in ours if not re.match(r"from accel import |import accel$", line)] == [], page.name
+
+
 def test_the_picture_of_the_rooms_is_drawn_from_the_contracts() -> None:
     assert rooms.PICTURE.read_text() == rooms.picture(), "python -m tests.docs.rooms"
 
