@@ -38,6 +38,7 @@ BENCHMARKS: Final = {
     "compaction_copy": "compaction.run",
     "compaction_aging": "compaction.run_aging",
     "compaction_uploads": "compaction.run_uploads",
+    "maintenance": "maintenance.run",
     "history_year": "indexes.run_times",
     "time_order": "order.run",
     "order_slow": "order.run_order_slow",

@@ -21,16 +21,16 @@ MODULE_LINES_MIN = 60
 SMALL_MODULES_MAX = 20
 FUNCTION_LINES_MAX = 70
 BUDGET = {
-    "code lines": 61_384,
-    "code lines without benchmarks and optional rooms": 54_547,
-    "files outside tests": 315,
+    "code lines": 61_511,
+    "code lines without benchmarks and optional rooms": 54_590,
+    "files outside tests": 316,
     "circles of imports": 0,
     "arrows that run up": 0,
     "commands": 47,
     "settings: classes": 13,
     "settings: fields": 96,
     "names of accel.__all__": 43,
-    "lines of tests": 100_665,
+    "lines of tests": 100_718,
     "decision records": 19,
     "words of decision records": 9_000,
     "words of the changelog": 202,

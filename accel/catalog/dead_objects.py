@@ -217,12 +217,13 @@ MEASURED_OBJECTS_MAX = 1000
 
 
 def measure_space(
-    parts: CatalogParts, lists: Sequence[NodeList], shards: Sequence[StreamShard]
+    parts: CatalogParts, lists: Sequence[NodeList], shards: Sequence[StreamShard], *, is_opened: bool = True
 ) -> tuple[dict[int, Space], Space]:
     """The space of each node's list, and of all stream objects.
 
     The dead bytes of lists with more than 1,000 objects that may hold data of trimmed streams are estimated from that
-    number of them; those of a stream object follow from its offsets. An object that cannot be read counts as live.
+    number of them; those of a stream object follow from its offsets. An object that cannot be read counts as live, and
+    so do all objects of lists unless `is_opened`; then there is no request.
 
     Requests: one for each object whose sketch does not exclude all trimmed streams, at most 1,000.
     """
@@ -235,7 +236,7 @@ def measure_space(
         for each in lists
     }
     step = 1 + sum(map(len, may_be.values())) // MEASURED_OBJECTS_MAX
-    refs = ((node_id, ref) for node_id, rows in may_be.items() for ref in refs_of(rows[::step]))
+    refs = ((node_id, ref) for node_id, rows in may_be.items() for ref in refs_of(rows[::step]) if is_opened)
     wanted = [(node_id, ref) for node_id, ref in refs if not ref.is_composite]
     dead = dict.fromkeys(may_be, 0)
     for (node_id, ref), (_, opened) in zip(wanted, open_each(parts, wanted), strict=True):

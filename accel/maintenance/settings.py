@@ -38,7 +38,7 @@ DAY_SECONDS: Final = 86_400.0
 FAILED_LOOK_SECONDS_MAX: Final = 600.0
 """After looks that failed, the pause doubles up to this."""
 
-PARALLEL_REQUESTS: Final = 4
+PARALLEL_REQUESTS: Final = 2
 """Requests of maintenance that are under way at once."""
 
 YIELD_SECONDS_MAX: Final = 0.1

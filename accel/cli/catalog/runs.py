@@ -30,7 +30,7 @@ _COLUMNS: tuple[Column[Fields], ...] = (
 
 
 @command(
-    "List the last runs of compact, build-hints and gc.",
+    "List the last runs of the jobs, and why they began.",
     "accel catalog runs --store s3://bucket",
     "accel catalog runs --kind compact --limit 0 --output json --store s3://bucket",
     name="runs",
@@ -43,7 +43,8 @@ def runs(*, kind: str | None, limit: int, store: StoreChoice, output: Output) ->
 
     A run that has not ended still runs, or was killed: so may be one that another machine began. Items are objects that
     were merged or retired, opened for hints, or deleted. A run is partial if it has failures. Times are those of the
-    store's clock. Exits with 3 if the runs of a job cannot be read: they are damaged, or a newer release wrote them.
+    store's clock. Runs that maintenance began show their reason; `maintain` are the processes that had its lease. Exits
+    with 3 if the runs of a job cannot be read: they are damaged, or a newer release wrote them.
     """
     with ObjectCatalog.open(store.open()) as catalog:
         found = read_runs(catalog.parts.keys.tables)
@@ -64,6 +65,8 @@ def _lines(data: Fields, count: int) -> Iterator[Rendered]:
     for run in data["runs"]:
         if run["reason"]:
             yield f"{run['outcome']}: {run['kind']} of {moment_text(run['began_ms'])}: {run['reason']}"
+        if run["trigger"]:
+            yield f"by itself: {run['kind']} of {moment_text(run['began_ms'])}: {run['trigger']}"
     yield from (f"UNREADABLE: {job}: {error}" for job, error in data["unreadable"].items())
     yield from left_out(count, len(data["runs"]), "runs")
     yield count_text(count, "run") if count else "no run is recorded"

@@ -16,19 +16,23 @@ import msgspec
 from accel.catalog import ObjectCatalog
 from accel.catalog.argument_checks import refuse_unknown_nodes
 from accel.catalog.bad_objects import set_aside_of, set_aside_text
+from accel.catalog.collect import count_waiting
 from accel.catalog.dead_objects import Space, measure_space
+from accel.catalog.job_runs import BUILD_HINTS, COMPACT, GC, read_runs
+from accel.catalog.parts import MILLISECONDS, CatalogParts
 from accel.catalog.proof import find_strangers
 from accel.catalog.records import NodeList, Rows, ids_of, joined_ids
 from accel.catalog.refresh import CatalogState
 from accel.cli.catalog.hints import node_option
 from accel.cli.objects.verify import EXIT_PROBLEMS
 from accel.cli.options import TIME, StoreChoice, command, end_with, option, store_options
+from accel.compaction import CompactionSettings
 from accel.errors import AccessDenied
 from accel.hint_building.stored import StoredHint, stored_hints
 from accel.image import MetadataImage, NodeImage, StreamImage, version_number
 from accel.rendering import Column, Fields, Output, Rendered, Shown, table_of, word
 from accel.system import SYSTEM
-from accel.units import count_text, moment_text, size_text, time_text
+from accel.units import age_text, count_text, moment_text, size_text, time_text
 from loaders.hints import HintTrouble
 from loaders.object_ref import UNKNOWN, ObjectRef
 from loaders.store import CountingStore
@@ -85,51 +89,72 @@ def init(*, namespace: str, stream_buckets: int, store: StoreChoice, output: Out
     "accel catalog status --write-image image.json --store s3://bucket",
 )
 @node_option
+@click.option("--exact", "is_exact", is_flag=True, help="Also read hints, objects with dead data, and a listing.")
 @click.option("--check-hints", is_flag=True, help="Read every filter, with Accel and with pybloom-live.")
 @click.option("--write-image", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Save the image.")
 @store_options
 def status(
     *,
     nodes: frozenset[int] | None,
+    is_exact: bool,
     check_hints: bool,
     write_image: Path | None,
     store: StoreChoice,
     output: Output,
 ) -> None:
-    """Show the contents of a catalog: format record, nodes, objects, streams, space, hints, and the cost of a refresh.
+    """Show the contents of a catalog: format record, nodes, objects, streams, space, and what waits for a job.
 
-    Dead bytes are data of deleted and truncated streams in listed objects: one request for each object that may have
-    some, for at most 1,000; of more objects they are estimated. Retired objects may still be restored; those that are
-    waiting are being deleted. The image is read cold and then again. --write-image saves it for --image.
+    It reads the image and the records of runs. What waits for compact, build-hints and gc is estimated from both; the
+    dry runs that it names say it exactly. Retired objects may still be restored; those that are waiting are being
+    deleted. --write-image saves the image for --image.
 
-    Hints are shown of all nodes, or of those of --node, by two small requests each; --check-hints also reads the packs.
+    --exact also measures dead bytes, which are data of deleted and truncated streams in listed objects: one request for
+    each object that may have some, for at most 1,000; of more objects they are estimated. It shows the hints of all
+    nodes by two small requests each, and lists keys of other systems. So does --node, for these nodes, and
+    --check-hints, which also reads the packs.
     Exits with 3 if a hint cannot be used, or if a filter is damaged, passes more than 1.25 % of absent streams, or
     differs when read with pybloom-live. Missing hints are not a problem.
     """
     opened = store.open()
     with ObjectCatalog.open(opened) as catalog:
-        costs = {name: _cost_of_refresh(catalog, opened) for name in ("cold", "again")}
-        state = catalog.refresh_state()
+        state, cost = _refreshed(catalog, opened)
+        is_exact = is_exact or check_hints or nodes is not None
+        waiting = _waiting(catalog.parts, state)
         shards, lists = [seen.value for seen in state.shards], state.node_lists()
         refuse_unknown_nodes(nodes, lists)
-        space = measure_space(catalog.parts, [lists[node_id] for node_id in sorted(lists)], shards)
-        strangers = _strangers(catalog, state)
-        live = {node_id: lists[node_id].live for node_id in sorted(nodes or lists)}
+        space = measure_space(catalog.parts, [lists[each] for each in sorted(lists)], shards, is_opened=is_exact)
+        strangers = _strangers(catalog, state) if is_exact else None
+        live = {node_id: lists[node_id].live for node_id in sorted(nodes or lists) if is_exact}
         hints = _stored_hints(opened, catalog.parts.layout.namespace, live, output, is_checked=check_hints)
     if write_image is not None:
         write_image.write_text(json.dumps(image_data(state.built.image)))
-    output.show(_shown_status(catalog.format, state, space, strangers, costs, hints))
+    output.show(_shown_status(catalog.format, state, space, strangers, cost, hints, waiting=waiting, is_exact=is_exact))
     if not all(each.is_sound for each in hints):
         end_with(EXIT_PROBLEMS)
 
 
-def _cost_of_refresh(catalog: ObjectCatalog, store: CountingStore) -> dict[str, Any]:
-    store.reset()
-    started = SYSTEM.timer()
-    catalog.refresh()
+def _refreshed(catalog: ObjectCatalog, store: CountingStore) -> tuple[CatalogState, dict[str, Any]]:
+    before, started = store.snapshot(), SYSTEM.timer()
+    state = catalog.refresh_state()
     seconds = SYSTEM.timer() - started
-    total = store.snapshot().total
-    return {"requests": total.requests, "bytes": total.received_bytes, "seconds": seconds}
+    total = (store.snapshot() - before).total
+    return state, {"requests": total.requests, "bytes": total.received_bytes, "seconds": seconds}
+
+
+def _waiting(parts: CatalogParts, state: CatalogState) -> dict[str, Any]:
+    """What waits for the jobs, as the image and the records of runs show. A request for each kind of run."""
+    now_ms, runs = parts.now_ms(), read_runs(parts.keys.tables)
+    skew_seconds, default_max = parts.format.clock_skew_seconds, CompactionSettings().max_objects_per_node
+    stats = runs.stats(state.built.image, now_ms, skew_seconds, default_max)
+    seconds = stats.success_age_seconds.get(BUILD_HINTS)
+    since_ms = -1 if seconds is None else now_ms - int(seconds * MILLISECONDS)
+    listed = [node_list.live["data_time_ms"] for node_list in state.node_lists().values()]
+    return {
+        COMPACT: stats.waiting_objects,
+        BUILD_HINTS: sum(int((times > since_ms).sum()) for times in listed),
+        GC: count_waiting(parts, state, now_ms),
+        "success_age_seconds": dict(stats.success_age_seconds),
+    }
 
 
 def _stored_hints(
@@ -148,7 +173,7 @@ def _format_lines(record: FormatRecord) -> Iterator[str]:
         yield f"{name:<24}{'unknown' if value is None else value}"
 
 
-def _node_row(node_list: NodeList, space: Space) -> dict[str, Any]:
+def _node_row(node_list: NodeList, space: Space, *, is_exact: bool) -> dict[str, Any]:
     return {
         "node_id": node_list.node_id,
         "epoch": node_list.epoch,
@@ -156,13 +181,16 @@ def _node_row(node_list: NodeList, space: Space) -> dict[str, Any]:
         "prepared": len(node_list.prepared),
         "retired": len(node_list.retired),
         "bytes": space.size_bytes,
-        **_space(space),
+        **_space(space, is_exact=is_exact),
         "set_aside": [row | {"why": set_aside_text(row)} for row in set_aside_of(node_list)],
     }
 
 
-def _space(space: Space) -> dict[str, int]:
-    return {name: size_bytes for name, size_bytes in space.to_dict().items() if name != "size_bytes"}
+def _space(space: Space, *, is_exact: bool = True) -> dict[str, int | None]:
+    """The parts of a space; without the objects opened, what is live and what is dead is not known."""
+    unknown = () if is_exact else ("live_bytes", "dead_bytes")
+    sizes = {name: size_bytes for name, size_bytes in space.to_dict().items() if name != "size_bytes"}
+    return {name: None if name in unknown else size_bytes for name, size_bytes in sizes.items()}
 
 
 def _strangers(catalog: ObjectCatalog, state: CatalogState) -> list[str] | None:
@@ -180,24 +208,33 @@ def _shown_status(
     state: CatalogState,
     space: tuple[dict[int, Space], Space],
     strangers: list[str] | None,
-    costs: Mapping[str, Mapping[str, Any]],
+    cost: Mapping[str, Any],
     hints: Sequence[StoredHint],
+    *,
+    waiting: Mapping[str, Any],
+    is_exact: bool,
 ) -> Shown:
     image = state.built.image
     by_node, own = space
-    nodes = [_node_row(node_list, by_node[node_id]) for node_id, node_list in sorted(state.node_lists().items())]
+    lists = sorted(state.node_lists().items())
+    nodes = [_node_row(node_list, by_node[node_id], is_exact=is_exact) for node_id, node_list in lists]
     summed = ("live", "prepared", "retired", "bytes", *_space(own))
     data = {
         "format": msgspec.structs.asdict(record),
         "nodes": nodes,
-        "total": {name: sum(node[name] for node in nodes) for name in summed},
+        "total": {
+            name: None if any(node[name] is None for node in nodes) else sum(node[name] for node in nodes)
+            for name in summed
+        },
         "streams": len(image.streams),
         "stream_objects": sum(len(seen.value.stream_objects) for seen in state.shards),
         "space_of_stream_objects": {"bytes": own.size_bytes, **_space(own)},
         "delete_pending": _delete_pending(state),
         "strangers": strangers,
-        "image": {"version": version_number(image.version), **costs},
+        "image": {"version": version_number(image.version), "cold": cost},
         "hints": msgspec.to_builtins(hints),
+        "estimated": dict(waiting),
+        "exact": is_exact,
     }
     return Shown(data, _status_lines(record, data, hints))
 
@@ -214,7 +251,7 @@ _NODES: tuple[Column[Fields], ...] = (
     Column("node", "node_id"),
     *(Column(name, name) for name in ("epoch", "live", "prepared", "retired")),
     Column("size", lambda node: size_text(node["bytes"])),
-    Column("dead", lambda node: size_text(node["dead_bytes"])),
+    Column("dead", lambda node: "" if node["dead_bytes"] is None else size_text(node["dead_bytes"])),
     Column("waiting", lambda node: size_text(node["waiting_bytes"])),
 )
 
@@ -233,8 +270,8 @@ def _status_lines(record: FormatRecord, data: Mapping[str, Any], hints: Sequence
     if hints:
         yield from _hint_lines(hints)
     for name, row in (("objects of many streams", data["total"]), ("stream objects", data["space_of_stream_objects"])):
-        sizes_of = {kind: size_text(row[f"{kind}_bytes"]) for kind in ("live", "dead", "retired", "waiting")}
-        yield f"{name}: {', '.join(f'{size} {kind}' for kind, size in sizes_of.items())}"
+        sizes_of = {kind: row[f"{kind}_bytes"] for kind in ("live", "dead", "retired", "waiting")}
+        yield f"{name}: {', '.join(f'{size_text(size)} {kind}' for kind, size in sizes_of.items() if size is not None)}"
     total, image = data["total"], data["image"]
     objects = f"{count_text(total['live'], 'live object')}, {size_text(total['bytes'])}"
     yield f"{count_text(len(data['nodes']), 'node')}, {objects}, {count_text(data['streams'], 'stream')}"
@@ -243,7 +280,20 @@ def _status_lines(record: FormatRecord, data: Mapping[str, Any], hints: Sequence
         yield f"delete pending: {what}; what gc leaves of them nothing proves to be ours (gc --id ID shows one)"
     if strangers := data["strangers"]:
         yield f"another system writes to this namespace: {count_text(len(strangers), 'object')} seen, {strangers[0]!r}"
-    yield f"image {image['version']}: {', '.join(_cost_text(name, image[name]) for name in ('cold', 'again'))}"
+    yield f"image {image['version']}: {_cost_text('cold', image['cold'])}"
+    if not data["exact"]:
+        yield "dead bytes, hints and keys of other systems were not looked at: --exact does"
+    for kind, (what, dry_run) in _WAITING.items():
+        age = data["estimated"]["success_age_seconds"].get(kind)
+        last = "it never did all its work" if age is None else f"it last did all its work {age_text(age)} ago"
+        yield f"estimated: {count_text(data['estimated'][kind], 'object')} {what}; {last}; exactly: {dry_run}"
+
+
+_WAITING = {
+    COMPACT: ("above the limit wait for compact", "accel catalog compact --dry-run"),
+    BUILD_HINTS: ("came since build-hints", "accel catalog build-hints --dry-run"),
+    GC: ("wait for gc", "accel catalog gc, without --yes"),
+}
 
 
 def _cost_text(name: str, cost: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ __all__ = ["shop"]
 
 def shown(shop: Shop, *args: str, code: int = 0) -> dict[str, Any]:
     """What `catalog status` says of hints, by kind."""
-    return {each["kind"]: each for each in shop.json("status", *args, code=code)["hints"]}
+    return {each["kind"]: each for each in shop.json("status", "--exact", *args, code=code)["hints"]}
 
 
 def damage(shop: Shop, key: str) -> None:
@@ -31,7 +31,7 @@ def test_what_is_missing_is_told_and_is_no_problem(shop: Shop) -> None:
     found = shown(shop, "--check-hints")
     assert {kind: each["trouble"] for kind, each in found.items()} == {"packs": "missing", "snapshots": "missing"}
     assert [each["covered"] for each in found.values()] == [0, 0]
-    assert "12 of 12 objects not covered" in shop.run("status").stdout
+    assert "12 of 12 objects not covered" in shop.run("status --exact").stdout
 
 
 def test_age_size_and_coverage_are_shown(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,8 +46,8 @@ def test_age_size_and_coverage_are_shown(shop: Shop, monkeypatch: pytest.MonkeyP
     parts = [each for each in shop.store.list("accel/hints/packs/") if not each.key.endswith("root")]
     assert pack["size_bytes"] == sum(each.size_bytes for each in parts)
     assert pack["check"] is None
-    assert "2 of 14 objects not covered" in shop.run("status").stdout
-    assert "all usable" in shop.run("status").stdout
+    assert "2 of 14 objects not covered" in shop.run("status --exact").stdout
+    assert "all usable" in shop.run("status --exact").stdout
 
 
 class _Clock:
@@ -92,7 +92,7 @@ def test_a_damaged_root_is_told_with_its_key(shop: Shop, kind: HintKind) -> None
     shop.json("build-hints")
     damage(shop, hint_root_key(kind, NODE))
     assert shown(shop, code=3)[kind.value]["trouble"] == "corrupt"
-    assert f"unusable: node {NODE}: hint '{hint_root_key(kind, NODE)}' is corrupt" in shop.run("status").stdout
+    assert f"unusable: node {NODE}: hint '{hint_root_key(kind, NODE)}' is corrupt" in shop.run("status --exact").stdout
 
 
 def test_a_node_that_is_not_there_is_refused(shop: Shop) -> None:
