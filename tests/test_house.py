@@ -21,8 +21,8 @@ MODULE_LINES_MIN = 60
 SMALL_MODULES_MAX = 20
 FUNCTION_LINES_MAX = 70
 BUDGET = {
-    "code lines": 61_511,
-    "code lines without benchmarks and optional rooms": 54_590,
+    "code lines": 61_520,
+    "code lines without benchmarks and optional rooms": 54_599,
     "files outside tests": 316,
     "circles of imports": 0,
     "arrows that run up": 0,

@@ -101,6 +101,7 @@ def _same(cause: RequestCause) -> tuple[RequestCause, RequestCause, RequestCause
     return cause, cause, cause
 
 
+_OF_OBJECTS: Final = (RequestCause.LOOKUP, RequestCause.OTHER, RequestCause.UPLOAD)
 _OF_STREAMS: Final = (RequestCause.STREAM_READ, RequestCause.STREAM_READ, RequestCause.STREAM_WRITE)
 _OF_THE_CATALOG: Final = (RequestCause.REFRESH, RequestCause.FOLLOW, RequestCause.UPLOAD)
 
@@ -115,7 +116,6 @@ BY_PREFIX: Final = {
     **{f"{layout.TABLES_PREFIX}{name}/": _OF_THE_CATALOG for name in CATALOG_TABLES},
     layout.TABLES_PREFIX: _same(RequestCause.HISTORY),
     layout.ACCEL_PREFIX: _same(RequestCause.OTHER),
-    "": (RequestCause.LOOKUP, RequestCause.OTHER, RequestCause.UPLOAD),
 }
 """The first prefix of a key that fits -> the causes of reads, of listings, and of writes."""
 
@@ -129,7 +129,9 @@ def _cause_by_key(operation: str, key: str) -> RequestCause:
         and key.count("/") == layout.TABLES_PREFIX.count("/")
     ):
         return RequestCause.FOLLOW  # of several tables of the catalog at once
-    reads, lists, writes = next(causes for prefix, causes in BY_PREFIX.items() if key.startswith(prefix))
+    reads, lists, writes = _OF_OBJECTS
+    if key.startswith(layout.ACCEL_PREFIX):
+        reads, lists, writes = next(causes for prefix, causes in BY_PREFIX.items() if key.startswith(prefix))
     return reads if operation in READS else lists if operation == "list" else writes
 
 

@@ -11,6 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field, fields, replace
 from itertools import count
 from math import inf
+from operator import add
 from os import getpid
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -350,7 +351,9 @@ class CountingStore(DecoratedStore):
         super().__init__(store)
         self._timer = timer
         self._lock = ProcessLock()
-        self._counts: dict[tuple[RequestCause, str], OperationCount] = {}
+        self._counts: dict[
+            tuple[RequestCause, str], Sequence[float]
+        ] = {}  # figures of an `OperationCount`: quick to add
         self._kept: deque[tuple[float, StoreCounts]] = deque()  # the counts at earlier times, at most 11
         self._seconds: dict[tuple[str, str], Histogram] = {}
         self._began_seconds: dict[tuple[int, int], float] = {}  # by process: a forked process has no requests under way
@@ -387,7 +390,7 @@ class CountingStore(DecoratedStore):
     def snapshot(self) -> StoreCounts:
         """The counts until now, all at the same moment."""
         with self._lock:
-            return StoreCounts(dict(self._counts))
+            return self._counts_now()
 
     def bill(self, prices: Prices | None = None) -> Bill:
         """What the requests since the start cost by cause, and what a month costs at the present rate.
@@ -398,7 +401,7 @@ class CountingStore(DecoratedStore):
         prices = prices or Prices()
         self._keep_counts()
         with self._lock:
-            now, earlier = StoreCounts(dict(self._counts)), self._kept[0] if self._kept else None
+            now, earlier = self._counts_now(), self._kept[0] if self._kept else None
         rate_seconds = 0.0 if earlier is None or self._timer is None else self._timer() - earlier[0]
         recent = None if earlier is None or rate_seconds < RATE_SECONDS_MIN else now - earlier[1]
 
@@ -422,10 +425,11 @@ class CountingStore(DecoratedStore):
     def reset(self) -> StoreCounts:
         """Reset the counts to zero, and return the counts until now."""
         with self._lock:
-            counts, self._counts = self._counts, {}
+            counts = self._counts_now()
+            self._counts = {}
             self._kept.clear()
         self._keep_counts()
-        return StoreCounts(counts)
+        return counts
 
     def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         if self._timer is None:
@@ -456,7 +460,7 @@ class CountingStore(DecoratedStore):
             finally:
                 throttled = noted.throttled or refused  # a client that reports no answers reports at least the last one
                 lost = noted.repeated, throttled, noted.lost_seconds()
-                self._add(cause, call.operation, OperationCount(1, failures, call.sent_bytes, received, *lost))
+                self._add((cause, call.operation), (1, failures, call.sent_bytes, received, *lost))
         return answer, OK
 
     def _note(self, request: tuple[int, int], kind: tuple[str, str], seconds: float) -> None:
@@ -467,10 +471,15 @@ class CountingStore(DecoratedStore):
                 histogram = self._seconds[kind] = Histogram(SECONDS_BOUNDS)
             histogram.add(seconds)
 
-    def _add(self, cause: RequestCause, operation: str, count: OperationCount) -> None:
+    def _add(self, kind: tuple[RequestCause, str], figures: Sequence[float]) -> None:
         self._keep_counts()
         with self._lock:
-            self._counts[cause, operation] = self._counts.get((cause, operation), OperationCount()) + count
+            before = self._counts.get(kind)
+            self._counts[kind] = figures if before is None else [*map(add, before, figures)]
+
+    def _counts_now(self) -> StoreCounts:
+        """The counts; the lock is held."""
+        return StoreCounts({kind: OperationCount(*figures) for kind, figures in self._counts.items()})  # type: ignore[arg-type]  # all but the last are whole
 
     def _keep_counts(self) -> None:
         """Keep the counts for the rate, once a minute; the first ones that are kept are those of ten minutes ago."""
@@ -480,7 +489,7 @@ class CountingStore(DecoratedStore):
         with self._lock:
             if self._kept and now_seconds - self._kept[-1][0] < RATE_SECONDS_MIN:
                 return
-            self._kept.append((now_seconds, StoreCounts(dict(self._counts))))
+            self._kept.append((now_seconds, self._counts_now()))
             while len(self._kept) > 2 and self._kept[1][0] <= now_seconds - RATE_SECONDS:
                 self._kept.popleft()
 
