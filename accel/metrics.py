@@ -18,12 +18,13 @@ that memory answers takes as long as four counters of a metrics library.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, Protocol
 
 from accel.catalog.job_runs import JobStats
 from accel.errors import MissingExtra
-from accel.lookup.stats import AcceleratorStats
+from accel.lookup.stats import AcceleratorStats, HintKnown
 from loaders.counting import CacheStats, HistogramStats
 from loaders.store import CountingStore, StoreCounts
 
@@ -122,8 +123,8 @@ class AccelCollector(Collector):
         self._jobs = jobs
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: so that a registry does not query the accelerator at registration."""
-        return ()
+        """One name, without a query: a registry refuses a second collector, whose families it would report twice."""
+        return (Metric("accel", "Further accelerators are in `NamedCollectors`.", "unknown"),)
 
     def collect(self) -> Iterator[Metric]:
         """All families, each read at one moment."""
@@ -151,6 +152,32 @@ class AccelCollector(Collector):
             yield from _job_families(jobs)
 
 
+class NamedCollectors(Collector):
+    """The accelerators or connections of one process, each with the label `accelerator`. Threads: any.
+
+    Args:
+        collectors: by the value of the label.
+    """
+
+    def __init__(self, collectors: Mapping[str, AccelCollector]) -> None:
+        self._collectors = dict(collectors)
+
+    def describe(self) -> Iterable[Metric]:
+        """As `AccelCollector.describe`."""
+        return (Metric("accel", "All accelerators of a process are in one collector.", "unknown"),)
+
+    def collect(self) -> Iterable[Metric]:
+        """Each family once, with the series of all collectors."""
+        merged: dict[str, Metric] = {}
+        for name, collector in self._collectors.items():
+            for family in collector.collect():
+                samples = [each._replace(labels={"accelerator": name} | each.labels) for each in family.samples]
+                if (kept := merged.setdefault(family.name, family)) is family:
+                    kept.samples = []
+                kept.samples += samples
+        return merged.values()
+
+
 def _lookups(stats: AcceleratorStats) -> Iterator[Metric]:
     lookups = stats.lookups
     endings = {
@@ -158,6 +185,7 @@ def _lookups(stats: AcceleratorStats) -> Iterator[Metric]:
         "end": lookups.ends,
         "hole": lookups.holes,
         "partial": lookups.partial,
+        "refused": lookups.refused,
         "failed": lookups.failed,
     }
     yield _counters("accel_lookups", "Lookups by how they ended.", "ending", endings)
@@ -203,7 +231,11 @@ def _hints(stats: AcceleratorStats) -> Iterator[Metric]:
     yield _counter("accel_hint_bytes", "Bytes of these.", hints.bytes_read)
     troubles = {name: int(getattr(hints, name)) for name in HINT_TROUBLES}
     yield _counters("accel_hint_problems", "Hints that could not be used, by reason.", "reason", troubles)
-    yield _gauge("accel_hint_age_seconds", "Age of the oldest hint in use; 0 if none is.", hints.oldest_seconds)
+    text = "Age of the oldest hint in use; absent if none is."
+    yield GaugeMetricFamily("accel_hint_age_seconds", text, value=hints.oldest_seconds)
+    used = Counter(hint.kind for hint in stats.node_hints if hint.state is HintKnown.USED)
+    text = "Nodes whose hint is in use; 0 = lookups use none."
+    yield _gauges("accel_hint_nodes", text, "kind", {kind: used[kind] for kind in HINT_KINDS})
     covered = dict.fromkeys(HINT_KINDS, 0)
     listed = dict.fromkeys(HINT_KINDS, 0)
     for hint in stats.node_hints:

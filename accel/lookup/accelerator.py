@@ -39,7 +39,7 @@ from accel.lookup.following import Asked
 from accel.lookup.hints import WarmReport
 from accel.lookup.lookup import Asking
 from accel.lookup.reading import BYTES_MAX, SPAN_SIZE_BYTES_MAX, Ranges
-from accel.lookup.stats import AcceleratorStats, count_answers
+from accel.lookup.stats import AcceleratorStats, count_answers, count_error
 from accel.settings import Settings
 from accel.system import SYSTEM, Components
 from loaders.format import BatchColumns, RecordBatch, find
@@ -308,8 +308,8 @@ class AcceleratorBase:
         try:
             image = engine.images.cached()
             begun = None if image is None else engine.begin_lookup(request, image)
-        except AccelError:
-            engine.counters.add(failed=1)
+        except AccelError as error:
+            count_error(engine.counters, error)
             raise
         return engine.finished(begun) if isinstance(begun, Answer) else begun
 
@@ -328,7 +328,7 @@ class AcceleratorBase:
                 requests[number] = request = plain_request(asked)
                 begun = None if image is None else engine.begin_lookup(request, image)
             except AccelError as error:
-                engine.counters.add(failed=1)
+                count_error(engine.counters, error)
                 outcomes[number] = error
                 continue
             if isinstance(begun, Answer):
@@ -392,8 +392,8 @@ class AcceleratorBase:
                     return engine.finished(answer)
                 begun = answer
             return engine.finished((yield from Fetcher(engine, request.stream_id, deadline, trace, images).run(begun)))
-        except AccelError:
-            engine.counters.add(failed=1)
+        except AccelError as error:
+            count_error(engine.counters, error)
             raise
 
     def _explain(self, request: Request, deadline_seconds: TimeLimit) -> Script[Explanation]:

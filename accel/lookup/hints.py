@@ -248,10 +248,10 @@ class HintStore:
             entries = self._held.stats()
         return {"snapshot_roots": self.roots.stats(), "pack_roots": self.packs.stats(), "snapshot_entries": entries}
 
-    def _oldest_seconds(self) -> int:
-        """The age of the oldest hint; a generation is the time of its build in milliseconds, or slightly later."""
+    def _oldest_seconds(self) -> int | None:
+        """The age of the oldest hint, None if there is none; a generation is the time of its build in ms, or later."""
         built_ms = [*self.roots.generations(), *self.packs.generations()]
-        return 0 if self._clock is None or not built_ms else max(0, int(self._clock() - min(built_ms) / 1000))
+        return None if self._clock is None or not built_ms else max(0, int(self._clock() - min(built_ms) / 1000))
 
     def states(self, nodes: Iterable[NodeImage], *, all_of_them: bool = True) -> tuple[NodeHint, ...]:
         """The state of the snapshot and the pack of each node; O(objects of these nodes).

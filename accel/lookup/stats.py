@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Generic, TypeVar
 
-from accel.errors import AccelError
+from accel.errors import AccelError, InvalidRequest, OffsetsGivenUp, UnknownStream
 from accel.image import ImageVersion, version_number
 from accel.lookup.answer import Answer, Ending
 from loaders.counting import COUNT_BOUNDS, CacheStats, Histogram, HistogramStats
@@ -36,7 +36,8 @@ class LookupStats:
         warm: lookups answered without opening an object.
         partial: lookups ended early by the caller's limit of rounds or time.
         holes: lookups that ended at a hole.
-        failed: lookups that raised an error.
+        refused: lookups that raised an error about the request: an unknown stream, offsets that are gone, or no sense.
+        failed: lookups that raised another error.
         rounds: rounds of loading.
         objects_opened: requested object indexes.
         objects_listed: objects in the lists that lookups with rounds visited: opening everything would open these.
@@ -56,6 +57,7 @@ class LookupStats:
     warm: int = 0
     partial: int = 0
     holes: int = 0
+    refused: int = 0
     failed: int = 0
     rounds: int = 0
     objects_opened: int = 0
@@ -109,7 +111,7 @@ class HintStats:
         missing, corrupt, foreign, mixed, stale: hints that could not be used, by the kind of problem; see
             docs/reference/hints.md.
         unreachable: reads of a hint that failed with an error of the store.
-        oldest_seconds: age of the oldest hint in use, now, by the clock; 0 if there is none.
+        oldest_seconds: age of the oldest hint in use, now, by the clock; None if there is none.
     """
 
     requests: int = 0
@@ -128,7 +130,7 @@ class HintStats:
     mixed: int = 0
     stale: int = 0
     unreachable: int = 0
-    oldest_seconds: int = 0
+    oldest_seconds: int | None = None
 
 
 class HintKnown(StrEnum):
@@ -233,7 +235,7 @@ class Counters(Generic[S]):
             self._counts[first] += 1
             self._counts[second] += 1
 
-    def stats(self, **now: int) -> S:
+    def stats(self, **now: int | None) -> S:
         """The counts, and the given current values."""
         with self._lock:
             counts: dict[str, Any] = self._counts | now
@@ -269,7 +271,7 @@ class LookupCounters(Counters[LookupStats]):
             self._rounds.add(answer.rounds)
             self._opened.add(answer.objects_opened)
 
-    def stats(self, **now: int) -> LookupStats:
+    def stats(self, **now: int | None) -> LookupStats:
         """The counts until now."""
         with self._lock:
             counts: dict[str, Any] = self._counts | now
@@ -336,6 +338,12 @@ def count_answer(counters: LookupCounters, answer: Answer) -> None:
         counters.add_loading(answer)
     else:
         counters.add_each(_NAMES[ending], "warm")
+
+
+def count_error(counters: LookupCounters, error: AccelError) -> None:
+    """Count a lookup that ended with this error."""
+    is_refusal = isinstance(error, InvalidRequest | UnknownStream | OffsetsGivenUp)
+    counters.add(**{"refused" if is_refusal else "failed": 1})
 
 
 def count_problem(counters: Counters[HintStats], problem: HintProblem | AccelError) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Final
 
 from msgspec import Meta, Struct
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.exposition import choose_encoder
 from starlette.responses import Response
 
 from accel.image import ObjectRef, version_number
@@ -119,10 +119,10 @@ async def ready(sidecar: Sidecar, asked: Asked) -> Response:  # noqa: ARG001 - l
     return json_response(Ready(readiness.state.value, reasons), status=status)
 
 
-async def metrics(sidecar: Sidecar, asked: Asked) -> Response:  # noqa: ARG001 - likewise
-    """`GET /metrics`: runs in a thread."""
-    body = await sidecar.in_thread(generate_latest, sidecar.registry)
-    return Response(body, media_type=CONTENT_TYPE_LATEST)
+async def metrics(sidecar: Sidecar, asked: Asked) -> Response:
+    """`GET /metrics`: runs in a thread; as OpenMetrics for a client that accepts it."""
+    encode, content_type = choose_encoder(asked.headers.get("accept", ""))
+    return Response(await sidecar.in_thread(encode, sidecar.registry), headers={"content-type": content_type})
 
 
 OPERATIONS: Final = (

@@ -14,9 +14,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 import accel
 from accel import MetadataImage, StaticImages
 from accel.catalog.job_runs import JobStats
-from accel.errors import InvalidRequest, KeyMissing, StoreThrottled
+from accel.errors import InvalidRequest, KeyMissing, StoreThrottled, UnknownStream
 from accel.image import ImageVersion
-from accel.metrics import AccelCollector
+from accel.lookup.answer import Request
+from accel.metrics import AccelCollector, NamedCollectors
 from accel.streams.group_readers import GroupReaderStats
 from accel.streams.shared.auto_scale import AutoScaleStats
 from accel.system import SYSTEM
@@ -31,7 +32,7 @@ from tests.docs.pages import page_named
 from tests.examples import examples
 
 
-def scraped(collector: AccelCollector) -> dict[str, float]:
+def scraped(collector: AccelCollector | NamedCollectors) -> dict[str, float]:
     """The samples of a scrape, each by its name and labels."""
     registry = CollectorRegistry()
     registry.register(collector)
@@ -49,8 +50,8 @@ def test_lookups_are_told_by_ending_and_add_up() -> None:
         with pytest.raises(InvalidRequest):
             one.get_objects(STREAM, 9, 3)
         told, stats = scraped(AccelCollector(one, store)), one.stats().lookups
-    by_ending = {name: told[f'accel_lookups_total{{ending="{name}"}}'] for name in ("limit", "end", "hole", "failed")}
-    assert by_ending == {"limit": 2, "end": 1, "hole": 1, "failed": 1}
+    by_ending = {name: told[f'accel_lookups_total{{ending="{name}"}}'] for name in ("limit", "end", "hole", "refused")}
+    assert by_ending == {"limit": 2, "end": 1, "hole": 1, "refused": 1}
     assert (stats.lookups, told["accel_lookups_warm_total"]) == (4, stats.warm)
     assert told["accel_lookup_rounds_count"] == told["accel_lookup_opened_objects_count"] == stats.lookups
     assert told["accel_lookup_rounds_sum"] == stats.rounds
@@ -249,10 +250,13 @@ def test_hints_are_as_old_as_their_build() -> None:
     image = image_of({STREAM: (NODE, 2)}, {NODE: sizes}, sizes=sizes)
     put_real_hints(store, image, generation=(STARTED_SECONDS - 120) * 1000)
     with settled(CountingStore(store), image) as one:
-        assert scraped(AccelCollector(one))["accel_hint_age_seconds"] == 0
+        none = scraped(AccelCollector(one))
+        assert "accel_hint_age_seconds" not in none
+        assert none['accel_hint_nodes{kind="pack"}'] == none['accel_hint_nodes{kind="snapshot"}'] == 0
         one.warm()
         told = scraped(AccelCollector(one))
     assert told["accel_hint_age_seconds"] == 120
+    assert told['accel_hint_nodes{kind="pack"}'] == 1
     assert told['accel_hint_covered_objects{kind="pack"}'] == told['accel_hint_listed_objects{kind="pack"}'] == 2
 
 
@@ -292,3 +296,30 @@ def test_a_histogram_counts_each_value_in_the_bucket_that_it_fits(values: list[f
     told = dict(histogram.stats().cumulated())
     assert told == {bound: sum(value <= bound for value in values) for bound in (0.5, 1.0, 50.0, float("inf"))}
     assert histogram.stats().total == pytest.approx(sum(values))
+
+
+def test_a_request_for_what_does_not_exist_is_refused_and_no_failure() -> None:
+    with settled(line_store(2), line_image([0, 1])) as one:
+        with pytest.raises(UnknownStream):
+            one.get_objects(99, 0)
+        with pytest.raises(InvalidRequest):
+            one.get_objects(STREAM, 5, 2)
+        assert isinstance(one.get_objects_many([Request(99, 0)])[0], UnknownStream)
+        told = scraped(AccelCollector(one))
+    assert told['accel_lookups_total{ending="refused"}'] == 3
+    assert told['accel_lookups_total{ending="failed"}'] == 0
+
+
+def test_a_registry_takes_one_collector_and_that_one_all_accelerators() -> None:
+    registry = CollectorRegistry()
+    with settled(line_store(2), line_image([0, 1])) as first, settled(line_store(2), line_image([0, 1])) as second:
+        registry.register(AccelCollector(first))
+        with pytest.raises(ValueError, match="Duplicated"):
+            registry.register(AccelCollector(second))
+        second.get_objects(STREAM, 0, 5)
+        both = NamedCollectors({"a": AccelCollector(first), "b": AccelCollector(second)})
+        told = scraped(both)
+        families = [family.name for family in both.collect()]
+    assert len(families) == len(set(families))
+    assert told['accel_lookups_total{accelerator="a",ending="end"}'] == 0
+    assert told['accel_lookups_total{accelerator="b",ending="end"}'] == 1

@@ -76,7 +76,7 @@ def test_what_memory_answers_is_counted_as_one_by_one() -> None:
             counts.append({name: count - getattr(before, name) for name, count in numbers.items()})
     assert counts[0] == counts[1]
     assert counts[0]["warm"] == counts[0]["lookups"] == len(REQUESTS) + 1
-    assert (counts[0]["failed"], counts[0]["holes"]) == (1, 1)
+    assert (counts[0]["refused"], counts[0]["holes"]) == (1, 1)
 
 
 @BOTH_DRIVERS
@@ -104,7 +104,8 @@ def test_one_that_fails_fails_none_of_the_others(driver: Any) -> None:
     requests = [Request(1, 0, limit=1), Request(99, 0), Request(2, 30, 20), Request(3, 0, limit=1)]
     with driver(StaticImages(image), store) as accelerator:
         outcomes = accelerator.get_objects_many(requests)
-        assert accelerator.stats().lookups.failed == 2
+        counted = accelerator.stats().lookups
+        assert (counted.refused, counted.failed) == (2, 0)
     assert [type(each) for each in outcomes] == [Answer, UnknownStream, InvalidRequest, Answer]
 
 
