@@ -32,6 +32,7 @@ the same events; with a sink that ignores or replaces a repeated batch each even
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -48,7 +49,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from accel.cli.stream.notation import HEAD, TAIL, Place, moment_ms, numbers_by_segment, parse_place
-from accel.errors import InvalidArgument, StreamDeleted
+from accel.errors import InvalidArgument, PositionTruncated, StreamDeleted
 from accel.history.rules.configuration import OffsetUnit
 from accel.history.rules.values import Cut, parse_segment
 from accel.streams.connection import Connection, connect
@@ -133,7 +134,19 @@ class EventOptions:
     def partitions(self, events: StreamEvents, start: Cut, end: Cut) -> list[InputPartition]:
         """The partitions between two cuts; raises as `StreamEvents.between`."""
         size = self.offsets_a_task or OFFSETS_A_TASK[events.unit]
-        return [EventPartition(events.stream.unique_id, task) for task in packed(events.between(start, end), size)]
+        with _naming_the_option():
+            ranges = events.between(start, end)
+        return [EventPartition(events.stream.unique_id, task) for task in packed(ranges, size)]
+
+
+@contextmanager
+def _naming_the_option() -> Iterator[None]:
+    """Adds to the error of truncated events which option skips them: Spark shows no more than its text."""
+    try:
+        yield
+    except PositionTruncated as error:
+        error.args = (f"{error}: the option failOnDataLoss=false skips truncated events",)
+        raise
 
 
 def _place(name: str, text: str) -> Place:
@@ -187,7 +200,9 @@ def _check_stream(events: StreamEvents, planned: str) -> None:
 def _read(options: EventOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     if not isinstance(partition, EventPartition):
         raise TypeError(f"expected a partition of events, found {type(partition).__name__}")
-    return event_batches(_opened(options.spec, partition.stream_id), partition.ranges) if partition.ranges else iter(())
+    if partition.ranges:
+        with _naming_the_option():
+            yield from event_batches(_opened(options.spec, partition.stream_id), partition.ranges)
 
 
 @dataclass
@@ -255,7 +270,8 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the next batch ends: see `StreamEvents.next_cut`."""
         most = next((getattr(limit, name) for name in ("max_rows", "max_bytes") if hasattr(limit, name)), None)
         cut = self._cut(start)
-        after = self._events.next_cut(cut, most, self._until)
+        with _naming_the_option():
+            after = self._events.next_cut(cut, most, self._until)
         return start if after == cut else self._offset(after)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from accel.errors import MissingExtra
 from accel.system import StopRequested
 from spark_jobs import tasks
 from spark_jobs.session import context_of
@@ -108,6 +109,31 @@ def test_a_step_is_one_job_of_one_stage_whose_tasks_are_the_items(spark: SparkSe
     assert [each["Stage Info"]["Number of Tasks"] for each in named(log, "StageSubmitted")] == [7]
     started = [each["Task Info"] for each in named(log, "TaskStart")]
     assert sorted(each["Partition ID"] for each in started) == list(range(7))
+
+
+def test_executors_without_the_packages_or_with_another_version_are_refused_before_any_item(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "is_local", lambda _: False)
+    monkeypatch.setattr(tasks, "_with_packages", set())
+    work = partial(leaves_a_mark, tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(tasks, "installed_version", lambda: "9.9")
+        with pytest.raises(MissingExtra, match=r"expected Accel 9\.9 on the executors of Spark, found version "):
+            run_items(spark, work, [1], name="try")
+    other = tmp_path / "spark_jobs.py"
+    other.write_text("")
+    context, session = context_of(spark), spark.newSession()
+    if context is None:
+        session.addArtifacts(str(other), pyfile=True)
+    else:
+        for name, value in {"PYTHONPATH": str(tmp_path), "PYTHONSAFEPATH": "1"}.items():
+            monkeypatch.setitem(context.environment, name, value)
+    with pytest.raises(
+        MissingExtra, match=r"ModuleNotFoundError: No module named 'spark_jobs\.tasks'.*spark\.archives"
+    ):
+        run_items(session, work, [1], name="try")
+    assert [path.name for path in tmp_path.iterdir()] == ["spark_jobs.py"]
 
 
 def test_items_fail_alone_and_run_again_where_it_may_help(spark: SparkSession) -> None:
