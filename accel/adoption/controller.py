@@ -122,7 +122,7 @@ class Elsewhere(NamedTuple):
     """
 
     plan: Callable[[Sequence[NodeSurvey], CompactionSettings], Iterable[NodePlan | FailedNode]]
-    merge: Callable[[Sequence[MergeItem], CompactionSettings], Iterable[MergedGroup]]
+    merge: Callable[[Iterable[MergeItem], CompactionSettings], Iterable[MergedGroup]]
     attempts_at_once: int = 1
 
 
@@ -369,7 +369,7 @@ def compact_for_controller(
         )
         run = _Run(image, plan.settings, take_ids, commit, data_times_ms or {}, elsewhere or here)
         results = [run.retire(group) for node in plan.nodes for group in _dead_runs(image, node)]
-        results += run.merge(plan.groups, is_lazy=elsewhere is None)
+        results += run.merge(plan.groups)
     bad = [each for node in plan.nodes for each in node.bad]
     bad += [result.bad for result in results if result.bad is not None]
     return ControllerReport(tuple(results), tuple(bad), plan.reasons)
@@ -431,15 +431,14 @@ class _Run:
         self._listed = _listed_ids(image)
         self._failed: list[SwapResult] = []
 
-    def merge(self, groups: Sequence[Group], *, is_lazy: bool) -> list[SwapResult]:
-        """Merge groups, in rounds, and pass each on; ids are taken for all of a round, or for one after another."""
+    def merge(self, groups: Sequence[Group]) -> list[SwapResult]:
+        """Merge groups, in rounds, and pass each on; ids are taken as the items of a round are read."""
         results: list[SwapResult] = []
         todo, tried_again, unlisted = list(groups), set[str](), dict[str, tuple[int, ...]]()
         for _ in range(ROUNDS_MAX):
             given: dict[str, MergeItem] = {}
-            items = self._items(todo, given)
-            todo = []
-            for merged in self._elsewhere.merge(items if is_lazy else list(items), self._settings):  # type: ignore[arg-type]  # read once
+            items, todo = self._items(todo, given), []
+            for merged in self._elsewhere.merge(items, self._settings):
                 item = given.pop(merged.group.name)
                 left = unlisted.pop(merged.group.name, ()) + self._left_over(item, merged)
                 if merged.is_retryable and merged.group.name not in tried_again:

@@ -89,16 +89,12 @@ class Source:
         key: its key in the store.
         index: its rows.
         body: all its bytes, or None if they are to be read band by band.
-        requests: the number of requests to open it.
-        bytes_read: bytes read to open it.
     """
 
     ref: ObjectRef
     key: str
     index: BlockIndex
     body: bytes | None
-    requests: int
-    bytes_read: int
 
     @property
     def data_size_bytes(self) -> int:
@@ -157,7 +153,7 @@ class _Opener:
         if opened is None:
             raise _composite(key)
         body = fetched.body if len(fetched.body) == fetched.object_size_bytes else None
-        return Source(opened.ref, key, opened.index, body, opened.requests, opened.bytes_read)
+        return Source(opened.ref, key, opened.index, body)
 
 
 def _tail_size_bytes(ref: ObjectRef) -> int:
