@@ -11,7 +11,7 @@ driver, which looks up in the list what became of a group whose task did not ret
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import partial
@@ -39,18 +39,10 @@ from accel.compaction import (
 )
 from accel.compaction.attempts import is_open
 from accel.errors import AccelError
-from loaders.store.decorated import OperationCount
-from spark_jobs.tasks import ItemOutcome, StoreSpec, row_frame, run_items, this_attempt
+from spark_jobs.tasks import ItemOutcome, Progress, StoreSpec, node_seconds, row_frame, run_items, this_attempt
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-Progress = Callable[[int, int], object]
-"""Called with (number done, total number), in any thread."""
-
-NODE_SECONDS = 0.3
-OBJECTS_A_SECOND = 1_000
-"""How long the plan of a node takes, roughly: which is begun first, and which share a task."""
 
 POLL_SECONDS = 5.0
 """While groups are merged, the lists are read this often, for the progress."""
@@ -84,10 +76,8 @@ def plan_on_spark(
     with ObjectCatalog.open(store.open()) as catalog:
         found = survey_catalog(catalog, settings)
         now_ms = catalog.parts.now_ms()
-    work = partial(_plan_node, store, settings)
-    outcomes = run_items(
-        spark, work, found.nodes, name="plan nodes", weights=list(map(node_seconds, found.nodes)), progress=progress
-    )
+    work, weights = partial(_plan_node, store, settings), [node_seconds(len(node.live)) for node in found.nodes]
+    outcomes = run_items(spark, work, found.nodes, name="plan nodes", weights=weights, progress=progress)
     nodes = tuple(outcome.result for outcome in outcomes if outcome.result is not None)
     failed = (failed_node(outcome) for outcome in outcomes if outcome.result is None)
     ordered = tuple(sorted(failed, key=lambda node: node.node_id))
@@ -186,18 +176,13 @@ def failed_node(outcome: ItemOutcome[NodeSurvey, NodePlan]) -> FailedNode:
     return FailedNode.of(outcome.item.node_id, len(outcome.item.live), error)
 
 
-def node_seconds(survey: NodeSurvey) -> float:
-    """The expected seconds of a node's plan."""
-    return NODE_SECONDS + len(survey.live) / OBJECTS_A_SECOND
-
-
 def _work_on(store: StoreSpec, settings: CompactionSettings, item: GroupItem) -> GroupResult:
     counted = store.open()
     with ObjectCatalog.open(counted, settings=CatalogSettings(ids_block=_IDS_BLOCK)) as catalog:
         result = work_on(catalog, item, settings, attempt=this_attempt().number)
     counts = counted.snapshot()
-    conflicts = counts.by_operation.get("put", OperationCount()).failures
-    return replace(result, group=bare(item.group), requests=counts.total.requests, conflicts=conflicts)
+    bared, conflicts = bare(item.group), counts.of("put").failures
+    return replace(result, group=bared, requests=counts.total.requests, conflicts=conflicts)
 
 
 def bare(group: Group) -> Group:

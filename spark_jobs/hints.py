@@ -16,7 +16,6 @@ work done.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -39,17 +38,10 @@ from accel.hint_building import (
     remember_failures,
 )
 from accel.image import MetadataImage
-from spark_jobs.tasks import ItemOutcome, StoreSpec, run_items
+from spark_jobs.tasks import ItemOutcome, Progress, StoreSpec, node_seconds, run_items
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-Progress = Callable[[int, int], object]
-"""Called with (number done, total number), in any thread."""
-
-NODE_SECONDS = 0.3
-OBJECTS_A_SECOND = 1_000
-"""How long a node takes, roughly: which node is begun first, and which share a task. Results do not depend on it."""
 
 
 def plan_hints_on_spark(
@@ -79,7 +71,7 @@ def plan_hints_on_spark(
     with opened_catalog(store.open(), image) as catalog:
         listed, namespace = nodes_to_plan(catalog, nodes), catalog.parts.layout.namespace
     work = partial(_plan_node, store, namespace, choice)
-    weights = [_seconds(len(node.live)) for node in listed]
+    weights = [node_seconds(len(node.live)) for node in listed]
     outcomes = run_items(spark, work, listed, name="plan hints of nodes", weights=weights, progress=progress)
     return HintPlan(tuple(sorted(map(_node_plan, outcomes), key=lambda node: node.node_id)))
 
@@ -108,7 +100,7 @@ def build_hints_on_spark(
         timer, namespace = catalog.parts.system.timer, catalog.parts.layout.namespace
         started = timer()
         work = partial(_build_node, store, namespace)
-        weights = [_seconds(len(node.to_open)) for node in plan.nodes]
+        weights = [node_seconds(len(node.to_open)) for node in plan.nodes]
         outcomes = run_items(spark, work, plan.nodes, name="build hints of nodes", weights=weights, progress=progress)
         nodes = tuple(sorted(map(_node_report, outcomes), key=lambda node: node.node_id))
         failed_tasks = sum(outcome.failures for outcome in outcomes)
@@ -142,7 +134,3 @@ def _node_report(outcome: ItemOutcome[NodePlan, NodeReport]) -> NodeReport:
     filters = None if plan.filters is None else NodeFilters(error=error)
     snapshot = None if plan.snapshot is None else NodeSnapshot(error=error)
     return NodeReport(plan.node_id, len(plan.live), 0, filters, snapshot, requests=plan.requests)
-
-
-def _seconds(objects: int) -> float:
-    return NODE_SECONDS + objects / OBJECTS_A_SECOND

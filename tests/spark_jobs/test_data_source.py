@@ -205,7 +205,7 @@ def test_objects_are_divided_among_tasks(spark: SparkSession, filled: StoreSpec)
     ("options", "message"),
     [
         ({"table": "ranges"}, "one of the tables objects, stream_ranges"),
-        ({"object-id": "7,x"}, "numbers of at least 0"),
+        ({"object-id": "7,x"}, "a number of at least 0"),
         ({"tabel": "x"}, "tabel"),
         ({"table": "epochs", "node-id": "4"}, "table epochs: expected options of this table, found node-id"),
         ({"scope": "shop"}, "table objects: expected options of this table, found scope"),

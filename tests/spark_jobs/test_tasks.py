@@ -91,7 +91,9 @@ def tasks_of(outcomes: list[ItemOutcome[Any, Any]]) -> list[int]:
 def test_each_item_has_its_result_in_order_and_a_partition(spark: SparkSession) -> None:
     seen: list[tuple[int, int]] = []
     found = run_items(spark, square, range(5), name="try", progress=lambda done, total: seen.append((done, total)))
-    assert [(each.item, each.required(), each.attempt) for each in found] == [(n, n * n, 0) for n in range(5)]
+    assert [(each.item, each.required(), each.row and each.row["attempt"]) for each in found] == [
+        (n, n * n, 0) for n in range(5)
+    ]
     assert tasks_of(found) == list(range(5))
     assert seen[-1] == (5, 5)
     assert run_items(spark, square, [], name="square") == []
@@ -118,7 +120,7 @@ def test_executors_without_the_packages_or_with_another_version_are_refused_befo
     monkeypatch.setattr(tasks, "_with_packages", set())
     work = partial(leaves_a_mark, tmp_path)
     with monkeypatch.context() as patched:
-        patched.setattr(tasks, "installed_version", lambda: "9.9")
+        patched.setattr(tasks, "release_version", lambda: "9.9")
         with pytest.raises(MissingExtra, match=r"expected Accel 9\.9 on the executors of Spark, found version "):
             run_items(spark, work, [1], name="try")
     other = tmp_path / "spark_jobs.py"
@@ -139,7 +141,7 @@ def test_executors_without_the_packages_or_with_another_version_are_refused_befo
 def test_items_fail_alone_and_run_again_where_it_may_help(spark: SparkSession) -> None:
     good, once, always, bug = run_items(spark, fails, ["good", "once", "always", "bug"], name="try")
     assert (good.result, good.failures) == ("good", 0)
-    assert (once.result, once.error, once.attempt, once.failures) == ("once", None, SECOND_PASS, 1)
+    assert (once.result, once.error, once.row and once.row["attempt"], once.failures) == ("once", None, SECOND_PASS, 1)
     assert (str(always.error), always.failures) == ("try: OSError: the network is down", 2)
     assert (type(bug.error), bug.failures) == (TaskFailed, 1)
     assert str(bug.error).startswith("try: ValueError: one is not liked here (line ")
@@ -158,9 +160,9 @@ def test_when_spark_gives_up_every_item_says_so_and_the_one_that_caused_it_is_kn
 
 def test_heavy_items_are_first_and_light_ones_share_a_task(spark: SparkSession) -> None:
     assert tasks_of(run_items(spark, square, range(5), name="try", weights=[0.4, 9, 0.5, 30, 0.2])) == [2, 1, 2, 0, 3]
-    assert packed(dict.fromkeys(range(3), 0.0), 0.0) == [[0, 1, 2]]
-    assert packed(dict.fromkeys(range(3), 2.0), 1.0) == [[0], [1], [2]]
-    assert [len(pack) for pack in packed(dict.fromkeys(range(2_500), 0.0), 1.0)] == [1_000, 1_000, 500]
+    assert packed(dict.fromkeys(range(3), 0.0)) == [[0, 1, 2]]
+    assert packed(dict.fromkeys(range(3), 2.0)) == [[0], [1], [2]]
+    assert [len(pack) for pack in packed(dict.fromkeys(range(2_500), 0.0))] == [1_000, 1_000, 500]
 
 
 def test_large_items_have_partitions_and_queries_of_their_own(
