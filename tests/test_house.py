@@ -21,8 +21,8 @@ MODULE_LINES_MIN = 60
 SMALL_MODULES_MAX = 20
 FUNCTION_LINES_MAX = 70
 BUDGET = {
-    "code lines": 59_807,
-    "code lines without benchmarks and optional rooms": 53_001,
+    "code lines": 59_678,
+    "code lines without benchmarks and optional rooms": 52_883,
     "files outside tests": 307,
     "circles of imports": 0,
     "arrows that run up": 0,
