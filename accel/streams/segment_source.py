@@ -247,6 +247,9 @@ class ObjectSegmentSource:
             ReaderStalled: the newest image lacks data of the range.
             AccelError: as `fill`.
         """
+        return self._columns(segment_id, start, end)
+
+    def _columns(self, segment_id: int, start: int, end: int) -> Iterator[EventColumns]:
         known, fill, is_newest = self._segment(segment_id), Fill(segment_id, start, 1, end=end), False
         while fill.offset < end:
             with self._accelerator.read(known.stream_id, fill.offset, end) as reading:
