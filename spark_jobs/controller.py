@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 from accel.adoption.controller import Elsewhere, MergedGroup, MergeItem, merge_for_controller
 from accel.catalog.from_image import ImageCatalog
-from accel.compaction import CompactionSettings, FailedNode, NodePlan, NodeSurvey, plan_node
-from spark_jobs.compact import bare, failed_node
-from spark_jobs.tasks import ItemOutcome, StoreSpec, node_seconds, run_items, this_attempt
+from accel.compaction import CompactionSettings, FailedNode, NodePlan, NodeSurvey
+from spark_jobs.compact import bare, planned
+from spark_jobs.tasks import ItemOutcome, StoreSpec, run_items, this_attempt
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,12 +36,7 @@ def controller_on_spark(spark: SparkSession, store: StoreSpec, namespace: str) -
     """
 
     def plan(surveys: Sequence[NodeSurvey], settings: CompactionSettings) -> Iterator[NodePlan | FailedNode]:
-        work, weights = (
-            partial(_plan_node, store, namespace, settings),
-            [node_seconds(len(each.live)) for each in surveys],
-        )
-        for outcome in run_items(spark, work, surveys, name="plan nodes", weights=weights):
-            yield outcome.result or failed_node(outcome)
+        return planned(spark, store, namespace, settings, surveys)
 
     def merge(items: Iterable[MergeItem], settings: CompactionSettings) -> Iterator[MergedGroup]:
         work = partial(_merge, store, namespace, settings)
@@ -50,11 +45,6 @@ def controller_on_spark(spark: SparkSession, store: StoreSpec, namespace: str) -
 
     is_speculative = spark.conf.get("spark.speculation", "false") == "true"
     return Elsewhere(plan, merge, 2 if is_speculative else 1)
-
-
-def _plan_node(store: StoreSpec, namespace: str, settings: CompactionSettings, survey: NodeSurvey) -> NodePlan:
-    with ImageCatalog(store.open(), namespace=namespace) as foreign:
-        return plan_node(foreign.parts, survey, settings)
 
 
 def _merge(store: StoreSpec, namespace: str, settings: CompactionSettings, item: MergeItem) -> MergedGroup:

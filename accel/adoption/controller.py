@@ -53,7 +53,7 @@ from accel.catalog.from_image import ImageAccess, ImageCatalog, live_rows_of
 from accel.catalog.records import STREAM, Rows, stream_object_rows
 from accel.compaction.attempts import bad_source, merge_group
 from accel.compaction.plan import CompactionPlan, FailedNode, Group, NodeLeftAlone, NodePlan, assemble_plan
-from accel.compaction.planning import HOUR_MS, NodeSurvey, plan_node
+from accel.compaction.planning import HOUR_MS, NodeSurvey, plan_each
 from accel.compaction.running import ROUNDS_MAX
 from accel.compaction.settings import CompactionSettings
 from accel.errors import AccelError, ImageRefused, MaintenanceRefused, ObjectExists
@@ -320,21 +320,17 @@ def plan_for_controller(
     now_ms = int(system.clock() * 1000)
     surveys, left_alone = _surveys(image, settings, now_ms, data_times_ms or {})
     surveys = [replace(survey, set_aside=bad) for survey in surveys]
-    if elsewhere is None:
-        with ImageCatalog(store, image, system=system) as foreign:
-            found = [_planned(foreign.parts, survey, settings) for survey in surveys]
-    else:
-        found = list(elsewhere.plan(surveys, settings))
-    nodes = tuple(each for each in found if isinstance(each, NodePlan))
-    failed = tuple(each for each in found if isinstance(each, FailedNode))
-    return assemble_plan(now_ms, settings, nodes, tuple(left_alone), failed)
+    with ImageCatalog(store, image, system=system) as foreign:
+        found = (elsewhere or _here(foreign.parts)).plan(surveys, settings)
+        return assemble_plan(now_ms, settings, found, tuple(left_alone))
 
 
-def _planned(access: ImageAccess, survey: NodeSurvey, settings: CompactionSettings) -> NodePlan | FailedNode:
-    try:
-        return plan_node(access, survey, settings)
-    except AccelError as error:
-        return FailedNode.of(survey.node_id, len(survey.live), error)
+def _here(access: ImageAccess) -> Elsewhere:
+    """This process does it, one after another."""
+    return Elsewhere(
+        lambda surveys, settings: plan_each(access, surveys, settings),
+        lambda items, settings: (merge_for_controller(access, item, settings) for item in items),
+    )
 
 
 def compact_for_controller(
@@ -362,12 +358,7 @@ def compact_for_controller(
     A group that fails is in the report, and does not affect the others.
     """
     with ImageCatalog(store, image, system=system) as foreign:
-        access = foreign.parts
-        here = Elsewhere(
-            lambda _surveys, _settings: (),
-            lambda items, settings: (merge_for_controller(access, item, settings) for item in items),
-        )
-        run = _Run(image, plan.settings, take_ids, commit, data_times_ms or {}, elsewhere or here)
+        run = _Run(image, plan.settings, take_ids, commit, data_times_ms or {}, elsewhere or _here(foreign.parts))
         results = [run.retire(group) for node in plan.nodes for group in _dead_runs(image, node)]
         results += run.merge(plan.groups)
     bad = [each for node in plan.nodes for each in node.bad]
