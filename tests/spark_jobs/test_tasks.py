@@ -88,6 +88,10 @@ def tasks_of(outcomes: list[ItemOutcome[Any, Any]]) -> list[int]:
     return [each.row["partition"] for each in outcomes if each.row is not None]
 
 
+def tasks_in(stage: dict[str, Any]) -> int:
+    return int(stage["Stage Info"]["Number of Tasks"])
+
+
 def test_each_item_has_its_result_in_order_and_a_partition(spark: SparkSession) -> None:
     seen: list[tuple[int, int]] = []
     found = run_items(spark, square, range(5), name="try", progress=lambda done, total: seen.append((done, total)))
@@ -101,16 +105,14 @@ def test_each_item_has_its_result_in_order_and_a_partition(spark: SparkSession) 
 
 def test_a_step_is_one_job_of_one_stage_whose_tasks_are_the_items(spark: SparkSession, event_log: Path) -> None:
     run_items(spark, square, [1], name="try")  # finds out whether executors have the packages
-    before = events(event_log)
     run_items(spark, square, range(7), name="try")
     pause = threading.Event()
-    while len(named(log := events(event_log), "JobEnd")) == len(named(before, "JobEnd")):
-        pause.wait(0.1)
-    log = log[len(before) :]
-    assert [len(each["Stage IDs"]) for each in named(log, "JobStart")] == [1]
-    assert [each["Stage Info"]["Number of Tasks"] for each in named(log, "StageSubmitted")] == [7]
-    started = [each["Task Info"] for each in named(log, "TaskStart")]
-    assert sorted(each["Partition ID"] for each in started) == list(range(7))
+    while not (ended := named(log := events(event_log), "StageCompleted")) or tasks_in(ended[-1]) != 7:
+        pause.wait(0.1)  # the log is written later
+    assert [len(each["Stage IDs"]) for each in named(log, "JobStart")][-2:] == [1, 1]
+    assert [tasks_in(each) for each in named(log, "StageSubmitted")][-2:] == [1, 7]
+    started = [each for each in named(log, "TaskStart") if each["Stage ID"] == ended[-1]["Stage Info"]["Stage ID"]]
+    assert sorted(each["Task Info"]["Partition ID"] for each in started) == list(range(7))
 
 
 def test_executors_without_the_packages_or_with_another_version_are_refused_before_any_item(
