@@ -69,10 +69,6 @@ class SparkBulkScan(BulkScan):
         self._store = store
         self._prefixes = key_prefixes(prefix_digits)
         self._objects_a_task = objects_a_task
-        self.requests = 0
-        """The number of requests that the tasks have sent so far."""
-        self.bytes_read = 0
-        """Bytes that the tasks have received, without listings."""
 
     def list_objects(self, parts: CatalogParts, progress: Progress | None = None) -> StoredObjects:
         """All objects of the bucket; one request for 1,000 keys, and one a task.

@@ -21,8 +21,8 @@ MODULE_LINES_MIN = 60
 SMALL_MODULES_MAX = 20
 FUNCTION_LINES_MAX = 70
 BUDGET = {
-    "code lines": 59_678,
-    "code lines without benchmarks and optional rooms": 52_883,
+    "code lines": 59_653,
+    "code lines without benchmarks and optional rooms": 52_868,
     "files outside tests": 307,
     "circles of imports": 0,
     "arrows that run up": 0,
@@ -30,7 +30,7 @@ BUDGET = {
     "settings: classes": 12,
     "settings: fields": 90,
     "names of accel.__all__": 42,
-    "lines of tests": 98_278,
+    "lines of tests": 98_258,
     "decision records": 19,
     "words of decision records": 9_000,
     "words of the changelog": 202,
