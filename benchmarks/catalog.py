@@ -43,7 +43,6 @@ from accel.catalog.stream_shards import shards_of
 from accel.hint_building import (
     Depth,
     HintChoice,
-    HintReport,
     ListedNode,
     NodeReport,
     build_hints,
@@ -247,13 +246,13 @@ def run_spark_nodes(rounds: int = 7) -> list[Comparison]:
         for node_id, objects in enumerate(OBJECTS_OF_NODES):
             _write_node(spec, node_id, objects)
 
-        def ours() -> int:
+        def ours() -> int | float:
             plan = plan_hints_on_spark(spark, spec, ALL_HINTS)
-            return _covered(build_hints_on_spark(spark, spec, plan))
+            return build_hints_on_spark(spark, spec, plan).row()["covered_objects"]
 
-        def one_process() -> int:
+        def one_process() -> int | float:
             with ObjectCatalog.open(spec.open()) as catalog:
-                return _covered(build_hints(catalog, plan_hints(catalog, ALL_HINTS)))
+                return build_hints(catalog, plan_hints(catalog, ALL_HINTS)).row()["covered_objects"]
 
         timings = interleave(ours, one_process, rounds=min(rounds, 3))
     return [timings.compare("spark_nodes: hints of five nodes, two cores", peer="one process", unit="s")]
@@ -276,7 +275,3 @@ def _write_node(spec: StoreSpec, node_id: int, objects: int) -> None:
 
 
 OBJECTS_A_COMMIT = 250
-
-
-def _covered(report: HintReport) -> int:
-    return int(report.row()["covered_objects"])

@@ -54,7 +54,7 @@ from accel.compaction.grouping import GroupLimits, MergeCandidate, Run, choose_g
 from accel.compaction.planning import GROUP_INDEX_SIZE_BYTES_MAX
 from accel.image import MetadataImage, make_node
 from accel.system import SYSTEM
-from accel.testing import LatencyModel, LatencyStore
+from accel.testing import LatencyStore
 from benchmarks.harness import AnswersDiffer, Comparison, interleave
 from benchmarks.lookups import (
     NODE_ID,
@@ -78,6 +78,7 @@ from loaders.plan import Spread
 from loaders.settings import MergeSettings
 from loaders.store import Body, MemoryStore, ObjectStore
 from loaders.store.decorated import Answer, DecoratedStore, StoreCall
+from loaders.threads import settle
 from range_index import ObjectRanges
 
 OBJECTS: Final = 10
@@ -141,7 +142,7 @@ def make_group(streams: int, block_size_bytes: int) -> Group:
 def _opened(number: int, body: bytes) -> Source:
     index = open_tail(body, object_size_bytes=len(body), key="benchmark")
     assert isinstance(index, BlockIndex)
-    return Source(ObjectRef(number, len(body), index.nbytes), "benchmark", index, body, 0, 0)
+    return Source(ObjectRef(number, len(body), index.nbytes), "benchmark", index, body)
 
 
 def merged(group: Group) -> list[memoryview]:
@@ -437,21 +438,12 @@ class _Inline(Executor):
     def submit(self, fn: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
         """Call it, and return the result or the error."""
         future: Future[Any] = Future()
-        try:
-            future.set_result(fn(*args, **named))
-        except BaseException as error:  # noqa: BLE001 - the future raises it
-            future.set_exception(error)
+        settle(future, partial(fn, *args, **named))
         return future
 
 
-class _LateStore(DecoratedStore):
+class _LateStore(LatencyStore):
     """Delays each request by the latency model; it takes effect at a random time within its latency."""
-
-    def __init__(self, store: ObjectStore, rng: random.Random, sleep: Callable[[float], None]) -> None:
-        super().__init__(store)
-        self._rng = rng
-        self._sleep = sleep
-        self._model = LatencyModel()
 
     def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         seconds = self._model.seconds(self._rng, call.sent_bytes)

@@ -185,7 +185,7 @@ class Replacing:
         for source in sources:
             for stream_id, (start, end) in self._held.pop(source.object_id).items():
                 merged[stream_id] = (merged[stream_id][0] if stream_id in merged else start, end)
-        self._committed({outcome.object_ids[0]: merged})
+        self._committed({outcome.outputs[0].object_id: merged})
 
     def _committed(self, made: dict[int, dict[int, tuple[int, int]]]) -> None:
         self._held |= made

@@ -11,7 +11,7 @@ driver, which looks up in the list what became of a group whose task did not ret
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import partial
@@ -19,6 +19,7 @@ from io import StringIO
 from typing import TYPE_CHECKING
 
 from accel.catalog import CatalogSettings, ObjectCatalog
+from accel.catalog.from_image import ImageCatalog
 from accel.catalog.job_runs import COMPACT, SPARK, recorded
 from accel.compaction import (
     CompactionPlan,
@@ -31,26 +32,17 @@ from accel.compaction import (
     NodePlan,
     NodeSurvey,
     Status,
-    assemble_plan,
     compact,
+    plan_compaction,
     plan_node,
-    survey_catalog,
     work_on,
 )
 from accel.compaction.attempts import is_open
 from accel.errors import AccelError
-from loaders.store.decorated import OperationCount
-from spark_jobs.tasks import ItemOutcome, StoreSpec, row_frame, run_items, this_attempt
+from spark_jobs.tasks import ItemOutcome, Progress, StoreSpec, node_seconds, row_frame, run_items, this_attempt
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-Progress = Callable[[int, int], object]
-"""Called with (number done, total number), in any thread."""
-
-NODE_SECONDS = 0.3
-OBJECTS_A_SECOND = 1_000
-"""How long the plan of a node takes, roughly: which is begun first, and which share a task."""
 
 POLL_SECONDS = 5.0
 """While groups are merged, the lists are read this often, for the progress."""
@@ -82,16 +74,24 @@ def plan_on_spark(
         CatalogMissing, StoreError: the catalog cannot be read now. The plan names nodes that could not be planned.
     """
     with ObjectCatalog.open(store.open()) as catalog:
-        found = survey_catalog(catalog, settings)
-        now_ms = catalog.parts.now_ms()
-    work = partial(_plan_node, store, settings)
-    outcomes = run_items(
-        spark, work, found.nodes, name="plan nodes", weights=list(map(node_seconds, found.nodes)), progress=progress
-    )
-    nodes = tuple(outcome.result for outcome in outcomes if outcome.result is not None)
-    failed = (failed_node(outcome) for outcome in outcomes if outcome.result is None)
-    ordered = tuple(sorted(failed, key=lambda node: node.node_id))
-    return assemble_plan(now_ms, settings, nodes, found.left_alone, ordered)
+        run = partial(planned, spark, store, catalog.parts.layout.namespace, settings, progress=progress)
+        return plan_compaction(catalog, settings, run=run)
+
+
+def planned(
+    spark: SparkSession,
+    store: StoreSpec,
+    namespace: str,
+    settings: CompactionSettings,
+    surveys: Sequence[NodeSurvey],
+    progress: Progress | None = None,
+) -> Iterator[NodePlan | FailedNode]:
+    """Plan nodes, each in its own task; those that no attempt could plan are returned as failed."""
+    work = partial(_plan_node, store, namespace, settings)
+    weights = [node_seconds(len(survey.live)) for survey in surveys]
+    for outcome in run_items(spark, work, surveys, name="plan nodes", weights=weights, progress=progress):
+        error = outcome.error or AssertionError("an outcome has a result or an error")
+        yield outcome.result or FailedNode.of(outcome.item.node_id, len(outcome.item.live), error)
 
 
 def compact_on_spark(
@@ -175,20 +175,9 @@ class _Watch:
         self._progress(self._done_bytes, self._plan.source_bytes)
 
 
-def _plan_node(store: StoreSpec, settings: CompactionSettings, survey: NodeSurvey) -> NodePlan:
-    with ObjectCatalog.open(store.open()) as catalog:
-        return plan_node(catalog.parts, survey, settings)
-
-
-def failed_node(outcome: ItemOutcome[NodeSurvey, NodePlan]) -> FailedNode:
-    """A node whose task has no result."""
-    error = outcome.error or AssertionError("an outcome has a result or an error")
-    return FailedNode.of(outcome.item.node_id, len(outcome.item.live), error)
-
-
-def node_seconds(survey: NodeSurvey) -> float:
-    """The expected seconds of a node's plan."""
-    return NODE_SECONDS + len(survey.live) / OBJECTS_A_SECOND
+def _plan_node(store: StoreSpec, namespace: str, settings: CompactionSettings, survey: NodeSurvey) -> NodePlan:
+    with ImageCatalog(store.open(), namespace=namespace) as objects:
+        return plan_node(objects.parts, survey, settings)
 
 
 def _work_on(store: StoreSpec, settings: CompactionSettings, item: GroupItem) -> GroupResult:
@@ -196,8 +185,8 @@ def _work_on(store: StoreSpec, settings: CompactionSettings, item: GroupItem) ->
     with ObjectCatalog.open(counted, settings=CatalogSettings(ids_block=_IDS_BLOCK)) as catalog:
         result = work_on(catalog, item, settings, attempt=this_attempt().number)
     counts = counted.snapshot()
-    conflicts = counts.by_operation.get("put", OperationCount()).failures
-    return replace(result, group=bare(item.group), requests=counts.total.requests, conflicts=conflicts)
+    bared, conflicts = bare(item.group), counts.of("put").failures
+    return replace(result, group=bared, requests=counts.total.requests, conflicts=conflicts)
 
 
 def bare(group: Group) -> Group:

@@ -10,15 +10,15 @@ driver is lost in between, the outputs lie unlisted under ids that the controlle
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from accel.adoption.controller import Elsewhere, MergedGroup, MergeItem, merge_for_controller
 from accel.catalog.from_image import ImageCatalog
-from accel.compaction import CompactionSettings, FailedNode, NodePlan, NodeSurvey, plan_node
-from spark_jobs.compact import bare, failed_node, node_seconds
+from accel.compaction import CompactionSettings, FailedNode, NodePlan, NodeSurvey
+from spark_jobs.compact import bare, planned
 from spark_jobs.tasks import ItemOutcome, StoreSpec, run_items, this_attempt
 
 if TYPE_CHECKING:
@@ -36,22 +36,15 @@ def controller_on_spark(spark: SparkSession, store: StoreSpec, namespace: str) -
     """
 
     def plan(surveys: Sequence[NodeSurvey], settings: CompactionSettings) -> Iterator[NodePlan | FailedNode]:
-        work, weights = partial(_plan_node, store, namespace, settings), list(map(node_seconds, surveys))
-        for outcome in run_items(spark, work, surveys, name="plan nodes", weights=weights):
-            yield outcome.result or failed_node(outcome)
+        return planned(spark, store, namespace, settings, surveys)
 
-    def merge(items: Sequence[MergeItem], settings: CompactionSettings) -> Iterator[MergedGroup]:
+    def merge(items: Iterable[MergeItem], settings: CompactionSettings) -> Iterator[MergedGroup]:
         work = partial(_merge, store, namespace, settings)
         ordered = sorted(items, key=lambda item: item.group.source_bytes, reverse=True)
         return map(_merged, run_items(spark, work, ordered, name="merge groups"))
 
     is_speculative = spark.conf.get("spark.speculation", "false") == "true"
     return Elsewhere(plan, merge, 2 if is_speculative else 1)
-
-
-def _plan_node(store: StoreSpec, namespace: str, settings: CompactionSettings, survey: NodeSurvey) -> NodePlan:
-    with ImageCatalog(store.open(), namespace=namespace) as foreign:
-        return plan_node(foreign.parts, survey, settings)
 
 
 def _merge(store: StoreSpec, namespace: str, settings: CompactionSettings, item: MergeItem) -> MergedGroup:

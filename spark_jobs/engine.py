@@ -22,15 +22,12 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from accel.catalog import ObjectCatalog
 from accel.catalog.job_runs import SPARK
-from accel.catalog.verify import Verification, verify
 from accel.cli.engines import Compaction, HintBuilding, Nodes
 from accel.cli.options import StoreChoice, option, required_url
 from accel.errors import MissingExtra
 from accel.hint_building import listed_nodes, opened_catalog
 from accel.image import MetadataImage
-from accel.rendering import Output
 from spark_jobs.compact import compact_on_spark, plan_on_spark
 from spark_jobs.hints import build_hints_on_spark, plan_hints_on_spark
 from spark_jobs.session import active_session, context_of, session
@@ -78,7 +75,7 @@ class OnSpark:
             click.UsageError: a package or a Java is missing.
             UnknownNode: the catalog or image does not have a node.
             CatalogMissing, StoreError: the catalog cannot be read now.
-        SparkNotStarted: Spark does not start.
+            SparkNotStarted: Spark does not start.
         """
         with opened_catalog(self.spec.open(), image) as catalog:
             if nodes is not None:
@@ -124,14 +121,6 @@ class OnSpark:
     def scan(self) -> SparkBulkScan:
         """See `Engine`; tasks list the bucket and open objects, and the driver does the rest."""
         return SparkBulkScan(_active(), self.spec, prefix_digits=self.prefix_digits)
-
-    def verify(self, output: Output) -> tuple[Verification, int, int]:
-        """See `Engine`."""
-        store, scan = self.spec.open(), self.scan()
-        with ObjectCatalog.open(store) as catalog, output.progress("verifying") as tell:
-            verification = verify(catalog, progress=tell, scan=scan)
-        total = store.snapshot().total
-        return verification, total.requests + scan.requests, total.received_bytes + scan.bytes_read
 
 
 def spark_options(command: Command, *, lists: bool) -> Command:

@@ -32,6 +32,7 @@ the same events; with a sink that ignores or replaces a repeated batch each even
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -48,7 +49,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from accel.cli.stream.notation import HEAD, TAIL, Place, moment_ms, numbers_by_segment, parse_place
-from accel.errors import InvalidArgument, StreamDeleted
+from accel.errors import InvalidArgument, PositionTruncated, StreamDeleted
 from accel.history.rules.configuration import OffsetUnit
 from accel.history.rules.values import Cut, parse_segment
 from accel.streams.connection import Connection, connect
@@ -118,22 +119,32 @@ class EventOptions:
             raise ValueError("table events: expected the options scope and stream, found one of them or none")
         if "maxeventspertrigger" in given and "maxbytespertrigger" in given:
             raise ValueError("expected maxEventsPerTrigger or maxBytesPerTrigger, found both")
-        fails = given.get("failondataloss", "true").lower()
-        if fails not in {"true", "false"}:
-            raise ValueError(f"expected true or false in the option failOnDataLoss, found {fails!r}")
         return cls(
-            StreamSpec(store, given["scope"], given["stream"], fails == "false"),
+            StreamSpec(store, given["scope"], given["stream"], not flag_of("failOnDataLoss", given, "true")),
             _place("from", given.get("from", HEAD)),
             _place("to", given["to"]) if "to" in given else None,
-            _count("offsets-per-task", given),
-            _count("maxEventsPerTrigger", given),
-            _count("maxBytesPerTrigger", given),
+            *(
+                number_of(name, given[name.lower()], 1) if name.lower() in given else None
+                for name in ("offsets-per-task", "maxEventsPerTrigger", "maxBytesPerTrigger")
+            ),
         )
 
     def partitions(self, events: StreamEvents, start: Cut, end: Cut) -> list[InputPartition]:
         """The partitions between two cuts; raises as `StreamEvents.between`."""
         size = self.offsets_a_task or OFFSETS_A_TASK[events.unit]
-        return [EventPartition(events.stream.unique_id, task) for task in packed(events.between(start, end), size)]
+        with _naming_the_option():
+            ranges = events.between(start, end)
+        return [EventPartition(events.stream.unique_id, task) for task in packed(ranges, size)]
+
+
+@contextmanager
+def _naming_the_option() -> Iterator[None]:
+    """Adds to the error of truncated events which option skips them: Spark shows no more than its text."""
+    try:
+        yield
+    except PositionTruncated as error:
+        error.args = (f"{error}: the option failOnDataLoss=false skips truncated events",)
+        raise
 
 
 def _place(name: str, text: str) -> Place:
@@ -143,13 +154,19 @@ def _place(name: str, text: str) -> Place:
         raise ValueError(f"the option {name}: {error}") from error
 
 
-def _count(name: str, given: Mapping[str, str]) -> int | None:
-    text = given.get(name.lower())
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit() and 0 < int(text) < 1 << 63):
-        raise ValueError(f"expected a number of at least 1 in the option {name}, found {text!r}")
+def number_of(name: str, text: str, least: int = 0) -> int:
+    """The number in an option."""
+    if not (text.isascii() and text.isdigit() and least <= int(text) < 1 << 63):
+        raise ValueError(f"expected a number of at least {least} in the option {name}, found {text!r}")
     return int(text)
+
+
+def flag_of(name: str, given: Mapping[str, str], default: str) -> bool:
+    """The value of an option that is true or false."""
+    text = given.get(name.lower(), default).lower()
+    if text not in {"true", "false"}:
+        raise ValueError(f"expected true or false in the option {name}, found {text!r}")
+    return text == "true"
 
 
 def _cut(events: StreamEvents, place: Place) -> dict[int, int]:
@@ -184,17 +201,23 @@ def _check_stream(events: StreamEvents, planned: str) -> None:
         raise StreamDeleted(events.stream.name, planned)
 
 
-def _read(options: EventOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    if not isinstance(partition, EventPartition):
-        raise TypeError(f"expected a partition of events, found {type(partition).__name__}")
-    return event_batches(_opened(options.spec, partition.stream_id), partition.ranges) if partition.ranges else iter(())
+class _Reader:
+    """Reads a partition in a task. Both readers are sent from the driver to the tasks."""
+
+    def __init__(self, options: EventOptions) -> None:
+        self.options = options
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one partition, batch by batch."""
+        if not isinstance(partition, EventPartition):
+            raise TypeError(f"expected a partition of events, found {type(partition).__name__}")
+        if partition.ranges:
+            with _naming_the_option():
+                yield from event_batches(_opened(self.options.spec, partition.stream_id), partition.ranges)
 
 
-@dataclass
-class EventReader(DataSourceReader):
-    """Plans one query in the driver, and reads its partitions in tasks; it is sent from the driver to the tasks."""
-
-    options: EventOptions
+class EventReader(_Reader, DataSourceReader):
+    """Plans one query. Threads: one at a time."""
 
     def partitions(self) -> Sequence[InputPartition]:
         """Find the ranges between the two places, and divide them among tasks."""
@@ -204,16 +227,12 @@ class EventReader(DataSourceReader):
             end = events.tail() if self.options.stop is None else _cut(events, self.options.stop)
             return self.options.partitions(events, start, end) or [EventPartition(events.stream.unique_id, [])]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one partition, batch by batch."""
-        return _read(self.options, partition)
 
-
-class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class EventStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows a stream: one process plans the batches of a query, tasks read them. Threads: one at a time."""
 
     def __init__(self, options: EventOptions) -> None:
-        self.options = options
+        super().__init__(options)
         self._until: dict[int, int] | None = None
 
     @cached_property
@@ -255,16 +274,13 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the next batch ends: see `StreamEvents.next_cut`."""
         most = next((getattr(limit, name) for name in ("max_rows", "max_bytes") if hasattr(limit, name)), None)
         cut = self._cut(start)
-        after = self._events.next_cut(cut, most, self._until)
+        with _naming_the_option():
+            after = self._events.next_cut(cut, most, self._until)
         return start if after == cut else self._offset(after)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The partitions of a batch."""
         return self.options.partitions(self._events, self._cut(start), self._cut(end))
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one partition, batch by batch."""
-        return _read(self.options, partition)
 
     def _offset(self, cut: Mapping[int, int]) -> dict[str, Any]:
         return {"cut": dict(sorted(numbers_by_segment(cut).items())), "stream": str(self._events.stream.unique_id)}

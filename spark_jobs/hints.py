@@ -16,7 +16,8 @@ work done.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -31,25 +32,17 @@ from accel.hint_building import (
     NodePlan,
     NodeReport,
     NodeSnapshot,
+    build_hints,
     build_node_hints,
     nodes_to_plan,
-    note_hints,
     opened_catalog,
     plan_node_hints,
-    remember_failures,
 )
 from accel.image import MetadataImage
-from spark_jobs.tasks import ItemOutcome, StoreSpec, run_items
+from spark_jobs.tasks import ItemOutcome, Progress, StoreSpec, node_seconds, run_items
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-Progress = Callable[[int, int], object]
-"""Called with (number done, total number), in any thread."""
-
-NODE_SECONDS = 0.3
-OBJECTS_A_SECOND = 1_000
-"""How long a node takes, roughly: which node is begun first, and which share a task. Results do not depend on it."""
 
 
 def plan_hints_on_spark(
@@ -79,7 +72,7 @@ def plan_hints_on_spark(
     with opened_catalog(store.open(), image) as catalog:
         listed, namespace = nodes_to_plan(catalog, nodes), catalog.parts.layout.namespace
     work = partial(_plan_node, store, namespace, choice)
-    weights = [_seconds(len(node.live)) for node in listed]
+    weights = [node_seconds(len(node.live)) for node in listed]
     outcomes = run_items(spark, work, listed, name="plan hints of nodes", weights=weights, progress=progress)
     return HintPlan(tuple(sorted(map(_node_plan, outcomes), key=lambda node: node.node_id)))
 
@@ -104,18 +97,15 @@ def build_hints_on_spark(
     Raises:
         CatalogMissing, StoreError: the catalog cannot be read now. Later failures are in the report.
     """
-    with opened_catalog(store.open(), image) as catalog, recorded(catalog.parts, BUILD_HINTS, SPARK) as job:
-        timer, namespace = catalog.parts.system.timer, catalog.parts.layout.namespace
-        started = timer()
-        work = partial(_build_node, store, namespace)
-        weights = [_seconds(len(node.to_open)) for node in plan.nodes]
-        outcomes = run_items(spark, work, plan.nodes, name="build hints of nodes", weights=weights, progress=progress)
-        nodes = tuple(sorted(map(_node_report, outcomes), key=lambda node: node.node_id))
-        failed_tasks = sum(outcome.failures for outcome in outcomes)
-        remember_failures(catalog, plan, nodes)
-        report = HintReport(nodes, sum(node.requests for node in nodes), failed_tasks, timer() - started)
-        note_hints(job, report)
-    return report
+    with opened_catalog(store.open(), image) as catalog, recorded(catalog.parts, BUILD_HINTS, SPARK):
+        work = partial(_build_node, store, catalog.parts.layout.namespace)
+
+        def run(nodes: Sequence[NodePlan]) -> Iterator[NodeReport]:
+            weights = [node_seconds(len(node.to_open)) for node in nodes]
+            name = "build hints of nodes"
+            return map(_node_report, run_items(spark, work, nodes, name=name, weights=weights, progress=progress))
+
+        return build_hints(catalog, plan, run=run)
 
 
 def _plan_node(store: StoreSpec, namespace: str, choice: HintChoice, node: ListedNode) -> NodePlan:
@@ -136,13 +126,8 @@ def _node_plan(outcome: ItemOutcome[ListedNode, NodePlan]) -> NodePlan:
 
 
 def _node_report(outcome: ItemOutcome[NodePlan, NodeReport]) -> NodeReport:
-    if outcome.result is not None:
-        return outcome.result
     plan, error = outcome.item, str(outcome.error)
     filters = None if plan.filters is None else NodeFilters(error=error)
     snapshot = None if plan.snapshot is None else NodeSnapshot(error=error)
-    return NodeReport(plan.node_id, len(plan.live), 0, filters, snapshot, requests=plan.requests)
-
-
-def _seconds(objects: int) -> float:
-    return NODE_SECONDS + objects / OBJECTS_A_SECOND
+    failed = NodeReport(plan.node_id, len(plan.live), 0, filters, snapshot, requests=plan.requests)
+    return replace(outcome.result or failed, failed_attempts=outcome.failures)

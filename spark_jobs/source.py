@@ -77,7 +77,7 @@ from loaders.errors import KeyMissing
 from loaders.layout import ObjectLayout
 from loaders.store import StoreSettings
 from loaders.store.settings import Client
-from spark_jobs.event_source import EVENT_OPTIONS, EventOptions, EventReader, EventStreamReader
+from spark_jobs.event_source import EVENT_OPTIONS, EventOptions, EventReader, EventStreamReader, flag_of, number_of
 from spark_jobs.tasks import StoreSpec
 
 if TYPE_CHECKING:
@@ -157,17 +157,16 @@ class SourceOptions:
             profile=given.get("profile"),
             region=given.get("region"),
         )
-        pushes = _flag("push-filters", given.get("push-filters", "false"))
         objects = given.get("objects-per-task", str(_OBJECTS_A_TASK.get(table.name, _OBJECTS_A_TASK_ELSE)))
         streams = given.get("streams-per-task", str(_STREAMS_A_TASK))
         chosen, store = _chosen_rows(table, given), StoreSpec(given["path"], settings)
         return cls(
             store,
             table,
-            max(1, _number("objects-per-task", objects)),
-            max(1, _number("streams-per-task", streams)),
+            max(1, number_of("objects-per-task", objects)),
+            max(1, number_of("streams-per-task", streams)),
             chosen,
-            pushes,
+            flag_of("push-filters", given, "false"),
             EventOptions.of(store, given) if table.source is RowSource.EVENTS else None,
         )
 
@@ -348,20 +347,4 @@ def _conditions(filters: Iterable[Filter]) -> Iterator[Condition]:
 
 
 def _chosen(name: str, text: str) -> AllowedIntegers:
-    return AllowedIntegers(chosen=frozenset(_number(name, part) for part in text.split(",")))
-
-
-def _flag(name: str, text: str) -> bool:
-    if text.lower() not in {"true", "false"}:
-        raise ValueError(f"expected true or false in the option {name}, found {text!r}")
-    return text.lower() == "true"
-
-
-def _number(name: str, text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = -1
-    if number < 0:
-        raise ValueError(f"expected numbers of at least 0 in the option {name}, found {text!r}")
-    return number
+    return AllowedIntegers(chosen=frozenset(number_of(name, part.strip()) for part in text.split(",")))

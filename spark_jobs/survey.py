@@ -13,7 +13,6 @@ The driver evaluates the results, by the same code as without Spark.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice, product
 from typing import TYPE_CHECKING
@@ -46,24 +45,6 @@ _DIGITS = "0123456789abcdef"
 Wanted = tuple[tuple[int, ObjectRef], ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Listing:
-    """The result of a task that lists keys."""
-
-    stored: StoredObjects
-    keys: int
-    requests: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Scanned:
-    """The result of a task that opens objects, in their order."""
-
-    found: tuple[ScannedObject, ...]
-    requests: int
-    bytes_read: int
-
-
 class SparkBulkScan(BulkScan):
     """See `accel.catalog.whole_catalog.BulkScan`.
 
@@ -88,10 +69,6 @@ class SparkBulkScan(BulkScan):
         self._store = store
         self._prefixes = key_prefixes(prefix_digits)
         self._objects_a_task = objects_a_task
-        self.requests = 0
-        """The number of requests that the tasks have sent so far."""
-        self.bytes_read = 0
-        """Bytes that the tasks have received, without listings."""
 
     def list_objects(self, parts: CatalogParts, progress: Progress | None = None) -> StoredObjects:
         """All objects of the bucket; one request for 1,000 keys, and one a task.
@@ -101,11 +78,12 @@ class SparkBulkScan(BulkScan):
         """
         del parts  # each task opens the catalog itself
         work = partial(_list, self._store)
-        listings = [each.required() for each in run_items(self._spark, work, self._prefixes, name="list keys")]
-        self.requests += sum(listing.requests for listing in listings)
+        outcomes = run_items(self._spark, work, self._prefixes, name="list keys")
+        listings = [outcome.required() for outcome in outcomes]
+        self.requests += sum(outcome.requests for outcome in outcomes)
         if progress is not None:
-            progress(sum(listing.keys for listing in listings))
-        return joined_objects(listing.stored for listing in listings)
+            progress(sum(keys for _, keys in listings))
+        return joined_objects(stored for stored, _ in listings)
 
     def open_objects(self, parts: CatalogParts, wanted: Iterable[tuple[int, ObjectRef]]) -> Iterator[ScannedObject]:
         """Open indexes, and yield the results in this order; one ranged GET an object, and one a task.
@@ -120,10 +98,9 @@ class SparkBulkScan(BulkScan):
             for outcome in run_items(self._spark, work, query, name="open objects"):
                 if outcome.error is not None:
                     yield from ((ref, outcome.error) for _, ref in outcome.item)
-                if outcome.result is not None:
-                    self.requests += outcome.result.requests
-                    self.bytes_read += outcome.result.bytes_read
-                    yield from outcome.result.found
+                self.requests += outcome.requests
+                self.bytes_read += outcome.moved_bytes
+                yield from outcome.result or ()
 
 
 def key_prefixes(digits: int) -> list[str]:
@@ -141,21 +118,13 @@ def _chunked(wanted: Iterable[tuple[int, ObjectRef]], size: int) -> Iterator[Wan
         yield chunk
 
 
-def _list(store: StoreSpec, prefix: str) -> _Listing:
-    counted, keys = store.open(), 0
-
-    def note(seen: int) -> None:
-        nonlocal keys
-        keys = seen
-
-    with ObjectCatalog.open(counted) as catalog:
-        stored = list_objects(catalog.parts, note, prefix)
-    return _Listing(stored, keys, counted.snapshot().total.requests)
+def _list(store: StoreSpec, prefix: str) -> tuple[StoredObjects, int]:
+    """The objects whose keys begin so, and the number of keys."""
+    seen = [0]
+    with ObjectCatalog.open(store.open()) as catalog:
+        return list_objects(catalog.parts, seen.append, prefix), seen[-1]
 
 
-def _look(store: StoreSpec, wanted: Wanted) -> _Scanned:
-    counted = store.open()
-    with ObjectCatalog.open(counted) as catalog:
-        scans = tuple(scanned(ref, index) for ref, index in open_each(catalog.parts, wanted))
-    total = counted.snapshot().total
-    return _Scanned(scans, total.requests, total.received_bytes)
+def _look(store: StoreSpec, wanted: Wanted) -> tuple[ScannedObject, ...]:
+    with ObjectCatalog.open(store.open()) as catalog:
+        return tuple(scanned(ref, index) for ref, index in open_each(catalog.parts, wanted))

@@ -28,9 +28,8 @@ import re
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache, partial
-from importlib import metadata
 from itertools import count
 from os import getpid
 from threading import Event, Lock
@@ -38,7 +37,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 from weakref import WeakSet
 
 from accel.errors import AccelError, MissingExtra
-from accel.system import SYSTEM
+from accel.system import SYSTEM, release_version
 from loaders.store import CountingStore, ObjectStore, StoreSettings, open_store
 from loaders.threads import start_thread
 from spark_jobs.session import context_of, is_local
@@ -54,6 +53,10 @@ STORES_KEPT_MAX = 8
 
 PACK_SECONDS = 1.0
 """Items that take less time share a task that takes about as long."""
+
+NODE_SECONDS = 0.3
+OBJECTS_A_SECOND = 1_000
+"""How long the plan or the hints of a node take, roughly: which is begun first, and which share a task."""
 
 PACK_ITEMS_MAX = 1_000
 """The maximum number of items in a task."""
@@ -150,7 +153,6 @@ class ItemOutcome(Generic[Item, Result]):
         item: the item.
         result: of the function; None if there is an error.
         error: why there is no result; `SparkGaveUp`: no row arrived, and the item may be done.
-        attempt: the attempt that this outcome is from, see `Attempt.number`.
         failures: the failed attempts that are known: not those whose process ended before another one succeeded.
         row: the values of `ROWS`; None without a row.
     """
@@ -158,9 +160,18 @@ class ItemOutcome(Generic[Item, Result]):
     item: Item
     result: Result | None
     error: TaskFailed | None
-    attempt: int = 0
     failures: int = 0
     row: Mapping[str, Any] | None = None
+
+    @property
+    def requests(self) -> int:
+        """Of the attempt that returned; 0 without a row."""
+        return 0 if self.row is None else int(self.row["requests"])
+
+    @property
+    def moved_bytes(self) -> int:
+        """Likewise."""
+        return 0 if self.row is None else int(self.row["bytes"])
 
     def required(self) -> Result:
         """The result, for jobs that cannot continue without it.
@@ -216,7 +227,6 @@ def run_items(
     *,
     name: str,
     weights: Sequence[float] | None = None,
-    pack_seconds: float = PACK_SECONDS,
     progress: Progress | None = None,
 ) -> list[ItemOutcome[Item, Result]]:
     """Run a function on each item in a task of Spark; returns the outcomes in the order of the items.
@@ -233,8 +243,8 @@ def run_items(
         function: runs in each task, perhaps several times and twice at once.
         items: the arguments of the function.
         name: of the step on Spark's pages and in errors: "build hints".
-        weights: the expected seconds of each item; None = each item is a task of its own, in this order.
-        pack_seconds: items that take less time share a task, of up to this time; 0 = each is a task of its own.
+        weights: the expected seconds of each item: those that take less than `PACK_SECONDS` share a task of about this
+            time; None = each item is a task of its own, in this order.
         progress: called each half second (classic), or as Spark Connect reports tasks that ended.
     """
     require_packages(spark)
@@ -246,8 +256,9 @@ def run_items(
             found = f"{name}: expected items of at most {ITEM_BYTES_MAX} bytes, found {len(pickled.pop(number))}"
             outcomes[number] = ItemOutcome(item, None, TaskFailed(f"{found} for item {number}"))
     step = _Step(spark, function, items, name, len(items), progress)
-    heavy = [1.0] * len(items) if weights is None else weights
-    packs = packed({number: heavy[number] for number in pickled}, 0.0 if weights is None else pack_seconds)
+    packs = [[each] for each in pickled]
+    if weights is not None:
+        packs = packed({number: weights[number] for number in pickled})
     for query in _queries(packs, pickled):
         outcomes |= step.run(query, pickled, 0)
     again = [number for number, outcome in outcomes.items() if outcome.row is not None and outcome.row["retryable"]]
@@ -255,7 +266,7 @@ def run_items(
         SYSTEM.sleep(SECOND_PASS_SECONDS)
         for query in _queries([[number] for number in again], pickled):
             for number, outcome in step.run(query, pickled, SECOND_PASS).items():
-                outcomes[number] = _after_second_pass(outcomes[number], outcome)
+                outcomes[number] = replace(outcome, failures=outcomes[number].failures + outcome.failures)
     return [outcomes[number] for number in range(len(items))]
 
 
@@ -283,21 +294,13 @@ def require_packages(spark: SparkSession) -> None:
     except (PySparkException, Py4JError) as error:
         _raise_interrupt_before(error)
         found = failure_of(error).reason
-    version = installed_version()
+    version = release_version()
     if found != f"version {version}":
         raise MissingExtra(
             f"expected Accel {version} on the executors of Spark, found {found}: install "
             "'accel-streams[spark]' of this version in their Python, or send an environment by spark.archives"
         )
     _with_packages.add(spark)
-
-
-def installed_version() -> str:
-    """The version of Accel in this process; "unknown" for a folder on PYTHONPATH."""
-    try:
-        return metadata.version("accel-streams")
-    except metadata.PackageNotFoundError:
-        return "unknown"
 
 
 def _probe() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -308,7 +311,7 @@ def _probe() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
 
         for _ in batches:
             try:
-                found = f"version {importlib.import_module('spark_jobs.tasks').installed_version()}"
+                found = f"version {importlib.import_module('spark_jobs.tasks').release_version()}"
             except Exception as error:  # noqa: BLE001 - whatever it is, the driver names it
                 found = f"{type(error).__name__}: {error}"
             yield pa.RecordBatch.from_pydict({"found": [found]})
@@ -316,10 +319,15 @@ def _probe() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     return probe
 
 
-def packed(weights: Mapping[int, float], pack_seconds: float) -> list[list[int]]:
-    """The items of each task, heaviest task first.
+def node_seconds(objects: int) -> float:
+    """The expected seconds for a node with so many objects to look at."""
+    return NODE_SECONDS + objects / OBJECTS_A_SECOND
 
-    >>> packed({0: 0.4, 1: 9.0, 2: 0.5, 3: 30.0, 4: 0.2}, 1.0)
+
+def packed(weights: Mapping[int, float]) -> list[list[int]]:
+    """The items of each task, heaviest task first; short ones share tasks.
+
+    >>> packed({0: 0.4, 1: 9.0, 2: 0.5, 3: 30.0, 4: 0.2})
     [[3], [1], [2, 0], [4]]
     """
     packs: list[list[int]] = []
@@ -328,7 +336,7 @@ def packed(weights: Mapping[int, float], pack_seconds: float) -> list[list[int]]
         weight = weights[number]
         if not packs or weight > left or len(packs[-1]) == PACK_ITEMS_MAX:
             packs.append([])
-            left = pack_seconds
+            left = PACK_SECONDS
         packs[-1].append(number)
         left -= weight
     return packs
@@ -346,13 +354,6 @@ def _queries(packs: list[list[int]], pickled: Mapping[int, bytes]) -> Iterator[l
         size += added
     if query:
         yield query
-
-
-def _after_second_pass(
-    first: ItemOutcome[Item, Result], second: ItemOutcome[Item, Result]
-) -> ItemOutcome[Item, Result]:
-    failures = first.failures + second.failures
-    return ItemOutcome(second.item, second.result, second.error, second.attempt, failures, second.row)
 
 
 @dataclass(slots=True)
@@ -388,18 +389,16 @@ class _Step(Generic[Item, Result]):
             _raise_interrupt_before(error)
             if self.stopped is not None:
                 raise self.stopped from None
-            return self._without_rows(packs, failure_of(error), first_attempt)
+            return self._without_rows(packs, failure_of(error))
         return {row["item"]: self._outcome(row) for row in rows.to_pylist()}
 
     def _outcome(self, row: dict[str, Any]) -> ItemOutcome[Item, Result]:
         data, text = row.pop("result"), row["error"]
         error = None if text is None else TaskFailed(f"{self.name}: {text}")
         result = None if data is None else _unpickled(data)
-        return ItemOutcome(self.items[row["item"]], result, error, row["attempt"], 0 if error is None else 1, row)
+        return ItemOutcome(self.items[row["item"]], result, error, 0 if error is None else 1, row)
 
-    def _without_rows(
-        self, packs: list[list[int]], failure: Failure, first_attempt: int
-    ) -> dict[int, ItemOutcome[Item, Result]]:
+    def _without_rows(self, packs: list[list[int]], failure: Failure) -> dict[int, ItemOutcome[Item, Result]]:
         culprits = next(iter(packs[failure.partition :]), []) if failure.partition is not None else []
         found: dict[int, ItemOutcome[Item, Result]] = {}
         for number in (number for pack in packs for number in pack):
@@ -408,7 +407,7 @@ class _Step(Generic[Item, Result]):
                 which = f"{'this' if number in culprits else 'another'} item's task after {failure.attempts} attempts"
             error = SparkGaveUp(f"{self.name}: Spark gave up on {which}: {failure.reason}")
             failures = failure.attempts if number in culprits else 0
-            found[number] = ItemOutcome(self.items[number], None, error, first_attempt, failures)
+            found[number] = ItemOutcome(self.items[number], None, error, failures)
         return found
 
     @contextmanager

@@ -118,7 +118,6 @@ LONG: Final[Mapping[str, Sequence[str]]] = {
     "tests/simulation/test_simulation.py::test_a_run_leaves_no_thread_and_no_open_file": [],
     "tests/simulation/test_simulation.py::test_whatever_happens_nothing_that_was_promised_is_broken": ["1", "3"],
     "tests/spark_jobs/test_data_source.py::test_conditions_give_what_filtering_afterwards_gives": ["stream_ranges"],
-    "tests/spark_jobs/test_submit.py::test_the_script_runs_the_command_line": ["python"],
     "tests/test_seconds.py::test_a_run_fails_that_took_more_seconds_in_a_folder_than_it_has": ["one process"],
 }
 """Node id of a test, without its parameters -> the ids of the cases that stay in `make test`."""

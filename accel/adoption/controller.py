@@ -54,7 +54,7 @@ from accel.catalog.from_image import ImageAccess, ImageCatalog, live_rows_of
 from accel.catalog.records import STREAM, Rows, stream_object_rows
 from accel.compaction.attempts import bad_source, merge_group
 from accel.compaction.plan import CompactionPlan, FailedNode, Group, NodeLeftAlone, NodePlan, assemble_plan
-from accel.compaction.planning import HOUR_MS, NodeSurvey, plan_node
+from accel.compaction.planning import HOUR_MS, NodeSurvey, plan_each
 from accel.compaction.running import ROUNDS_MAX
 from accel.compaction.settings import CompactionSettings
 from accel.errors import AccelError, ImageRefused, MaintenanceRefused, ObjectExists
@@ -123,7 +123,7 @@ class Elsewhere(NamedTuple):
     """
 
     plan: Callable[[Sequence[NodeSurvey], CompactionSettings], Iterable[NodePlan | FailedNode]]
-    merge: Callable[[Sequence[MergeItem], CompactionSettings], Iterable[MergedGroup]]
+    merge: Callable[[Iterable[MergeItem], CompactionSettings], Iterable[MergedGroup]]
     attempts_at_once: int = 1
 
 
@@ -321,21 +321,17 @@ def plan_for_controller(
     now_ms = int(system.clock() * 1000)
     surveys, left_alone = _surveys(image, settings, now_ms, data_times_ms or {})
     surveys = [replace(survey, set_aside=bad) for survey in surveys]
-    if elsewhere is None:
-        with ImageCatalog(store, image, system=system) as foreign:
-            found = [_planned(foreign.parts, survey, settings) for survey in surveys]
-    else:
-        found = list(elsewhere.plan(surveys, settings))
-    nodes = tuple(each for each in found if isinstance(each, NodePlan))
-    failed = tuple(each for each in found if isinstance(each, FailedNode))
-    return assemble_plan(now_ms, settings, nodes, tuple(left_alone), failed)
+    with ImageCatalog(store, image, system=system) as foreign:
+        found = (elsewhere or _here(foreign.parts)).plan(surveys, settings)
+        return assemble_plan(now_ms, settings, found, tuple(left_alone))
 
 
-def _planned(access: ImageAccess, survey: NodeSurvey, settings: CompactionSettings) -> NodePlan | FailedNode:
-    try:
-        return plan_node(access, survey, settings)
-    except AccelError as error:
-        return FailedNode.of(survey.node_id, len(survey.live), error)
+def _here(access: ImageAccess) -> Elsewhere:
+    """This process does it, one after another."""
+    return Elsewhere(
+        lambda surveys, settings: plan_each(access, surveys, settings),
+        lambda items, settings: (merge_for_controller(access, item, settings) for item in items),
+    )
 
 
 def compact_for_controller(
@@ -363,14 +359,9 @@ def compact_for_controller(
     A group that fails is in the report, and does not affect the others.
     """
     with ImageCatalog(store, image, system=system) as foreign:
-        access = foreign.parts
-        here = Elsewhere(
-            lambda _surveys, _settings: (),
-            lambda items, settings: (merge_for_controller(access, item, settings) for item in items),
-        )
-        run = _Run(image, plan.settings, take_ids, commit, data_times_ms or {}, elsewhere or here)
+        run = _Run(image, plan.settings, take_ids, commit, data_times_ms or {}, elsewhere or _here(foreign.parts))
         results = [run.retire(group) for node in plan.nodes for group in _dead_runs(image, node)]
-        results += run.merge(plan.groups, is_lazy=elsewhere is None)
+        results += run.merge(plan.groups)
     bad = [each for node in plan.nodes for each in node.bad]
     bad += [result.bad for result in results if result.bad is not None]
     return ControllerReport(tuple(results), tuple(bad), plan.reasons)
@@ -432,15 +423,14 @@ class _Run:
         self._listed = _listed_ids(image)
         self._failed: list[SwapResult] = []
 
-    def merge(self, groups: Sequence[Group], *, is_lazy: bool) -> list[SwapResult]:
-        """Merge groups, in rounds, and pass each on; ids are taken for all of a round, or for one after another."""
+    def merge(self, groups: Sequence[Group]) -> list[SwapResult]:
+        """Merge groups, in rounds, and pass each on; ids are taken as the items of a round are read."""
         results: list[SwapResult] = []
         todo, tried_again, unlisted = list(groups), set[str](), dict[str, tuple[int, ...]]()
         for _ in range(ROUNDS_MAX):
             given: dict[str, MergeItem] = {}
-            items = self._items(todo, given)
-            todo = []
-            for merged in self._elsewhere.merge(items if is_lazy else list(items), self._settings):  # type: ignore[arg-type]  # read once
+            items, todo = self._items(todo, given), []
+            for merged in self._elsewhere.merge(items, self._settings):
                 item = given.pop(merged.group.name)
                 left = unlisted.pop(merged.group.name, ()) + self._left_over(item, merged)
                 if merged.is_retryable and merged.group.name not in tried_again:

@@ -46,7 +46,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from typing import TypeVar
@@ -82,7 +82,7 @@ from loaders.object_ref import ObjectRef
 from loaders.object_writer import fetch_mark
 from loaders.store.base import DELETE_BATCH_KEYS_MAX
 from loaders.store.bill import RequestCause, caused_by
-from loaders.store.decorated import folder_of
+from loaders.store.decorated import CountingStore, folder_of
 
 T = TypeVar("T")
 
@@ -289,12 +289,15 @@ def collect(catalog: ObjectCatalog, plan: CollectionPlan, *, progress: Progress 
         MaintenanceStopped: the same, or a failed write, after the first change. Finished batches stay finished; the
             error's `report` contains them.
     """
+    counted = CountingStore(catalog.parts.store)
     with recorded(catalog.parts, GC) as job:
         try:
-            report = _collect(catalog.parts, plan, progress)
+            report = _collect(replace(catalog.parts, store=counted), plan, progress)
         except MaintenanceStopped as error:
             _note(job, plan, error.report)
             raise
+        finally:
+            job.add(requests=counted.snapshot().total.requests)
         _note(job, plan, report)
         return report
 

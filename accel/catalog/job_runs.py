@@ -96,7 +96,7 @@ class JobRun(Struct, frozen=True, kw_only=True):
         outcome: `done`, `stopped` by a signal, or `failed` by an error; empty as long as it has not ended.
         items: objects that were merged or retired, opened for hints, or deleted.
         size_bytes: of merged and retired objects, of written hints, or of deleted objects.
-        requests: as the job's report counts them; 0 of a collection by a program, which counts none.
+        requests: as the job's report counts them; of a collection by a program, those for objects and journals.
         failures: groups, nodes and objects that could not be done, and the error that ended the run.
         reason: the first failure, at most 200 characters.
         max_objects_per_node: of a compaction of all nodes: a node with more objects is compacted; otherwise nil.
@@ -180,6 +180,11 @@ class RunningJob:
     def run(self) -> JobRun:
         """The record as it is now."""
         return self._run
+
+    @property
+    def requests(self) -> int:
+        """The number of requests so far."""
+        return self._run.requests
 
     def add(
         self, *, items: int = 0, size_bytes: int = 0, requests: int = 0, failures: int = 0, reason: str = ""

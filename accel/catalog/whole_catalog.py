@@ -268,9 +268,11 @@ class BulkScan:
 
     Attributes:
         requests: that other processes have sent for it so far.
+        bytes_read: that these have received, without listings.
     """
 
     requests: int = 0
+    bytes_read: int = 0
 
     def list_objects(self, parts: CatalogParts, progress: Progress | None = None) -> StoredObjects:
         """All objects of the bucket; one request for 1,000 keys.

@@ -24,7 +24,6 @@ import click
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.job_runs import LOCAL, RunningJob, recorded
-from accel.catalog.verify import Verification, verify
 from accel.catalog.whole_catalog import BulkScan
 from accel.cli.options import StoreChoice
 from accel.cli.signals import Signals
@@ -39,7 +38,6 @@ from accel.compaction import (
 )
 from accel.hint_building import HintChoice, HintPlan, HintReport, build_hints, opened_catalog, plan_hints
 from accel.image import MetadataImage
-from accel.rendering import Output
 
 if TYPE_CHECKING:
     from accel.adoption.controller import Elsewhere
@@ -108,9 +106,6 @@ class Engine(Protocol):
     def scan(self) -> BulkScan | None:
         """Lists the bucket, and opens objects; None = the scan of this process."""
 
-    def verify(self, output: Output) -> tuple[Verification, int, int]:
-        """Verify the catalog; returns the findings, the number of requests, and of bytes received."""
-
 
 @dataclass(frozen=True, slots=True)
 class InThisProcess:
@@ -156,14 +151,6 @@ class InThisProcess:
 
     def scan(self) -> None:
         """See `Engine`."""
-
-    def verify(self, output: Output) -> tuple[Verification, int, int]:
-        """See `Engine`."""
-        opened = self.store.open()
-        with ObjectCatalog.open(opened) as catalog, output.progress("verifying", moved=opened.moved_bytes) as tell:
-            verification = verify(catalog, progress=tell)
-        total = opened.snapshot().total
-        return verification, total.requests, total.received_bytes
 
 
 @contextmanager

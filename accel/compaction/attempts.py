@@ -41,7 +41,7 @@ from accel.image import StreamObject
 from accel.system import Components
 from loaders.errors import names_key
 from loaders.format import BlockIndex
-from loaders.merge.merger import MergeResult, WrittenObject, merge_objects
+from loaders.merge.merger import merge_objects
 from loaders.merge.plan import MergePlan, plan_merge
 from loaders.merge.transfer import open_sources
 from loaders.object_ref import ObjectRef
@@ -119,7 +119,6 @@ class GroupResult:
         requests: that the attempt made; without those of the catalog, unless the engine has counted them.
         conflicts: writes of the catalog that were overtaken or failed, if the engine has counted them.
         discarded_objects: outputs that were written, and not committed.
-        seconds: its duration.
     """
 
     group: Group
@@ -133,7 +132,6 @@ class GroupResult:
     requests: int = 0
     conflicts: int = 0
     discarded_objects: int = 0
-    seconds: float = 0.0
 
     @property
     def is_failure(self) -> bool:
@@ -160,32 +158,17 @@ class GroupOutcome:
         added: the object of many streams; None if all streams have their own objects, or no records are left.
         stream_objects: (stream id, object of that stream alone) pairs.
         ranges: of sources and outputs, as read from their indexes.
-        requests: of reading the sources and writing and checking the outputs.
-        bytes_read: of the sources, and of the outputs' indexes.
-        bytes_written: of the outputs, including those that the store copied itself.
-        seconds: duration of the merge.
     """
 
     group: Group
     added: ObjectRef | None
     stream_objects: tuple[tuple[int, StreamObject], ...]
     ranges: CompactionRanges
-    requests: int
-    bytes_read: int
-    bytes_written: int
-    seconds: float
 
     @property
-    def object_ids(self) -> list[int]:
-        """Ids of all outputs."""
-        own = [] if self.added is None else [self.added.object_id]
-        return own + [stream_object.ref.object_id for _, stream_object in self.stream_objects]
-
-    @property
-    def output_bytes(self) -> int:
-        """Of all outputs."""
-        own = 0 if self.added is None else self.added.size_bytes
-        return own + sum(stream_object.ref.size_bytes for _, stream_object in self.stream_objects)
+    def outputs(self) -> list[ObjectRef]:
+        """All outputs."""
+        return ([] if self.added is None else [self.added]) + [each.ref for _, each in self.stream_objects]
 
 
 def bad_source(access: ObjectAccess, group: Group, error: Exception) -> BadObject | None:
@@ -228,7 +211,6 @@ class _Attempt:
         self._store = CountingStore(parts.store)
         self._access = ImageAccess(self._store, parts.layout, parts.executor, parts.settings, parts.system)
         self._ids = list(item.ids) if attempt == 0 else []
-        self._began_seconds = parts.system.timer()
 
     def result(self) -> GroupResult:
         """Do all steps."""
@@ -265,12 +247,13 @@ class _Attempt:
         return read_list(self._catalog.parts.keys.node_list(node_id), node_id).value
 
     def _committed(self, outcome: GroupOutcome) -> GroupResult:
-        self._give_up(set(self._ids).difference(outcome.object_ids))
+        ids = tuple(ref.object_id for ref in outcome.outputs)
+        self._give_up(set(self._ids).difference(ids))
         return replace(
             self._ended(Status.COMMITTED),
-            added_ids=tuple(outcome.object_ids),
+            added_ids=ids,
             added_objects=int(outcome.added is not None),
-            added_bytes=outcome.output_bytes,
+            added_bytes=sum(ref.size_bytes for ref in outcome.outputs),
         )
 
     def _refused(self, outcome: GroupOutcome, error: AccelError) -> GroupResult:
@@ -279,7 +262,7 @@ class _Attempt:
         if result.status is Status.COMMITTED:
             return self._committed(outcome)  # only the reply was lost
         self._give_up(self._ids)
-        return replace(result, discarded_objects=len(outcome.object_ids))
+        return replace(result, discarded_objects=len(outcome.outputs))
 
     def _not_merged(self, error: Exception) -> GroupResult:
         result = replace(self._failed(error), bad=bad_source(self._access, self._group, error))
@@ -317,13 +300,7 @@ class _Attempt:
         return self._ended(Status.DONE_ELSEWHERE if is_done(node_list, self._group) else Status.LOST, reason)
 
     def _ended(self, status: Status, reason: str = "") -> GroupResult:
-        return GroupResult(
-            self._group,
-            status,
-            reason,
-            requests=self._store.snapshot().total.requests,
-            seconds=self._system.timer() - self._began_seconds,
-        )
+        return GroupResult(self._group, status, reason, requests=self._store.snapshot().total.requests)
 
     def _give_up(self, object_ids: Iterable[int]) -> None:
         """Discard outputs that will not be committed; where that fails, their deadline passes."""
@@ -356,7 +333,7 @@ def merge_group(
     sources = open_sources(access.store, access.layout, group.sources, settings.merging, executor=access.executor)
     indexes = [source.index for source in sources]
     plan = plan_merge(indexes, group.trimmed_ids, group.trimmed_starts, settings.merge_limits)
-    result = merge_objects(
+    outputs = merge_objects(
         access.store,
         access.layout,
         sources,
@@ -366,10 +343,16 @@ def merge_group(
         executor=access.executor,
         nonce=access.system.nonce,
         limits=settings.merge_limits,
-        timer=access.system.timer,
     )
     opened = replace(group, sources=tuple(source.ref for source in sources))  # with checksums, for their rows
-    return _outcome(opened, result, _held(indexes, plan))
+    added = next((output for output in outputs if output.stream_id is None), None)
+    own = [
+        (output.stream_id, StreamObject(output.ref, output.start, output.end))
+        for output in outputs
+        if output.stream_id is not None
+    ]
+    ranges = CompactionRanges(_held(indexes, plan), None if added is None else added.ranges)
+    return GroupOutcome(opened, None if added is None else added.ref, tuple(own), ranges)
 
 
 def _held(indexes: Sequence[BlockIndex], plan: MergePlan) -> tuple[ObjectRanges, ...]:
@@ -379,26 +362,6 @@ def _held(indexes: Sequence[BlockIndex], plan: MergePlan) -> tuple[ObjectRanges,
     # A range does not show where its hole is, nor whether it is below the first kept offset: the plan does.
     kept = plan.kept_ranges()
     return tuple(whole if not len(whole.holed) else part for whole, part in zip(held, kept, strict=True))
-
-
-def _outcome(group: Group, result: MergeResult, source_ranges: tuple[ObjectRanges, ...]) -> GroupOutcome:
-    set_objects = [output for output in result.outputs if output.stream_id is None]
-    own = [(output.stream_id, _stream_object(output)) for output in result.outputs if output.stream_id is not None]
-    added = set_objects[0] if set_objects else None
-    return GroupOutcome(
-        group,
-        None if added is None else added.ref,
-        tuple(own),
-        CompactionRanges(source_ranges, None if added is None else added.ranges),
-        requests=result.requests,
-        bytes_read=result.bytes_read,
-        bytes_written=result.bytes_written + result.server_side_bytes,
-        seconds=result.seconds,
-    )
-
-
-def _stream_object(written: WrittenObject) -> StreamObject:
-    return StreamObject(written.ref, written.start, written.end)
 
 
 ATTEMPTS_MAX = 5

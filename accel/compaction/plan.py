@@ -7,6 +7,7 @@ carried out, also repeatedly: finished groups are recognised.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -281,17 +282,18 @@ class CompactionPlan:
 def assemble_plan(
     planned_at_ms: int,
     settings: CompactionSettings,
-    nodes: tuple[NodePlan, ...],
+    found: Iterable[NodePlan | FailedNode],
     left_alone: tuple[NodeLeftAlone, ...] = (),
-    failed: tuple[FailedNode, ...] = (),
 ) -> CompactionPlan:
     """Combine plans of nodes: the cheapest groups of all, within the bytes that a run may rewrite.
 
     Raises:
         MaintenanceRefused: they would create more objects of one stream than settings allow.
     """
-    ordered = tuple(sorted(nodes, key=lambda node: node.node_id))
-    whole = CompactionPlan(planned_at_ms, settings, ordered, left_alone, failed)
+    ordered = sorted(found, key=lambda node: node.node_id)
+    nodes = tuple(node for node in ordered if isinstance(node, NodePlan))
+    failed = tuple(node for node in ordered if isinstance(node, FailedNode))
+    whole = CompactionPlan(planned_at_ms, settings, nodes, left_alone, failed)
     plan = whole if settings.max_bytes is None else _within_bytes(whole, settings.max_bytes)
     if plan.stream_objects > settings.max_stream_objects:
         splits = {group for group in plan.groups if len(group.sources) == 1 and group.stream_objects}

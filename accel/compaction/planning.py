@@ -99,16 +99,21 @@ class NodeSurvey:
 
 @caused_by(RequestCause.COMPACTION)
 def plan_compaction(
-    catalog: ObjectCatalog, settings: CompactionSettings, *, progress: Progress | None = None
+    catalog: ObjectCatalog,
+    settings: CompactionSettings,
+    *,
+    run: Callable[[Sequence[NodeSurvey]], Iterable[NodePlan | FailedNode]] | None = None,
+    progress: Progress | None = None,
 ) -> CompactionPlan:
-    """Plan a whole run in this process.
+    """Plan a whole run.
 
     Requests: a refresh, and those of `plan_node` for each node with too many objects or trimmed streams.
 
     Args:
         catalog: of the objects.
         settings: when and how much.
-        progress: called with the number of opened objects, and the number to open.
+        run: calls `plan_node` for each node elsewhere, and returns the plans, in any order; None = in this process.
+        progress: called with the number of opened objects, and the number to open, of this process.
 
     Raises:
         UnknownNode: a node of the settings that the catalog does not have.
@@ -118,14 +123,23 @@ def plan_compaction(
     found = survey_catalog(catalog, settings)
     merged = [len(survey.live) for survey in found.nodes if survey.target_objects < len(survey.live)]
     tell = _Tally(sum(merged), progress)
-    nodes: list[NodePlan] = []
-    failed: list[FailedNode] = []
-    for survey in found.nodes:
+    run_all = run or (lambda surveys: plan_each(catalog.parts, surveys, settings, tell))
+    nodes = list(run_all(found.nodes))
+    return assemble_plan(catalog.parts.now_ms(), settings, nodes, found.left_alone)
+
+
+def plan_each(
+    access: ObjectAccess,
+    surveys: Iterable[NodeSurvey],
+    settings: CompactionSettings,
+    progress: Callable[[], object] | None = None,
+) -> Iterator[NodePlan | FailedNode]:
+    """Plan one node after another; see `plan_node`."""
+    for survey in surveys:
         try:
-            nodes.append(plan_node(catalog.parts, survey, settings, progress=tell))
+            yield plan_node(access, survey, settings, progress=progress)
         except AccelError as error:
-            failed.append(FailedNode.of(survey.node_id, len(survey.live), error))
-    return assemble_plan(catalog.parts.now_ms(), settings, tuple(nodes), found.left_alone, tuple(failed))
+            yield FailedNode.of(survey.node_id, len(survey.live), error)
 
 
 class CatalogSurvey(NamedTuple):

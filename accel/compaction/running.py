@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,7 +35,6 @@ from accel.catalog.node_list import PREPARED_MAX
 from accel.catalog.records import NodeList
 from accel.compaction.attempts import SLOTS_MAX, GroupItem, GroupResult, Status, TimeSlot, is_done, is_open, work_on
 from accel.compaction.plan import CompactionPlan, Group
-from accel.compaction.settings import CompactionSettings
 from accel.errors import AccelError
 from accel.system import StopRequested
 from loaders.object_ref import ObjectRef
@@ -49,13 +48,6 @@ for uploads and further attempts, which would be refused."""
 
 RunItems = Callable[[Sequence[GroupItem]], Iterable[GroupResult]]
 """Calls `work_on` for each item, and returns the results in any order; UNKNOWN, or none, where no attempt returned."""
-
-
-def run_in_process(
-    catalog: ObjectCatalog, items: Sequence[GroupItem], settings: CompactionSettings
-) -> Iterator[GroupResult]:
-    """Work on one item after another; yields each result."""
-    return (work_on(catalog, item, settings) for item in items)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -156,7 +148,7 @@ def compact(
         work = _Work(catalog, plan, progress)
         work.retire()
         todo = work.still_to_do()
-        run_all = run or (lambda items: run_in_process(catalog, items, plan.settings))
+        run_all = run or (lambda items: (work_on(catalog, item, plan.settings) for item in items))
         try:
             for number in range(ROUNDS_MAX):
                 is_ahead = run is not None and number == 0

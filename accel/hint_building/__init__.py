@@ -23,11 +23,9 @@ from accel.hint_building.building import (
     build_node_hints,
     listed_nodes,
     nodes_to_plan,
-    note_hints,
     opened_catalog,
     plan_hints,
     plan_node_hints,
-    remember_failures,
 )
 from accel.hint_building.filters import Depth, FilterNeeds, NodeFilters
 from accel.hint_building.snapshots import NodeSnapshot, SnapshotNeeds
@@ -49,9 +47,7 @@ __all__ = [
     "build_node_hints",
     "listed_nodes",
     "nodes_to_plan",
-    "note_hints",
     "opened_catalog",
     "plan_hints",
     "plan_node_hints",
-    "remember_failures",
 ]

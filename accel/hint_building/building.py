@@ -22,7 +22,7 @@ from accel.catalog import ObjectCatalog
 from accel.catalog.argument_checks import refuse_unknown_nodes
 from accel.catalog.bad_objects import BAD_OBJECTS_MAX, BadObject, Cause, cause_of, objects_left_alone, remember
 from accel.catalog.from_image import ImageAccess, ImageCatalog
-from accel.catalog.job_runs import BUILD_HINTS, RunningJob, recorded
+from accel.catalog.job_runs import BUILD_HINTS, recorded
 from accel.catalog.parts import MILLISECONDS, ObjectAccess, Opened, open_each
 from accel.catalog.records import NodeList, Rows, refs_of
 from accel.errors import AccelError
@@ -272,6 +272,7 @@ class NodeReport:
         requests: of planning and building.
         written_bytes: of both kinds.
         error: why the node could not be planned; empty if it was.
+        failed_attempts: before this one, if the engine retries.
     """
 
     node_id: int
@@ -283,6 +284,7 @@ class NodeReport:
     requests: int = 0
     written_bytes: int = 0
     error: str = ""
+    failed_attempts: int = 0
 
     @property
     def errors(self) -> tuple[str, ...]:
@@ -405,15 +407,20 @@ def plan_node_hints(parts: ObjectAccess, node: ListedNode, choice: HintChoice) -
 
 
 def build_hints(
-    catalog: ObjectCatalog | ImageCatalog, plan: HintPlan, *, progress: Progress | None = None
+    catalog: ObjectCatalog | ImageCatalog,
+    plan: HintPlan,
+    *,
+    run: Callable[[Sequence[NodePlan]], Iterable[NodeReport]] | None = None,
+    progress: Progress | None = None,
 ) -> HintReport:
     """Build the hints of a plan, one node after another; repeating it is safe. The run is recorded (`job_runs`).
 
     Args:
         catalog: the catalog of the plan.
         plan: the hints to build.
-        progress: called with the number of opened objects, and the number to open. If it raises `StopRequested`, the
-            hints of that node are not written, and the report has the nodes before it.
+        run: calls `build_node_hints` for each node elsewhere, and returns the results; None = in this process.
+        progress: called with the number of opened objects, and the number to open, of this process. If it raises
+            `StopRequested`, the hints of that node are not written, and the report has the nodes before it.
     """
     timer = catalog.parts.system.timer
     started, in_all, done = timer(), plan.to_open, 0
@@ -425,31 +432,29 @@ def build_hints(
             progress(done, in_all)
 
     built: list[NodeReport] = []
+    run_all = run or (lambda nodes: (build_node_hints(catalog.parts, node, tell) for node in nodes))
     with recorded(catalog.parts, BUILD_HINTS) as job:
         try:
-            built.extend(build_node_hints(catalog.parts, node, tell) for node in plan.nodes)
+            built.extend(run_all(plan.nodes))
         except StopRequested:
+            if run is not None:
+                raise
             job.stop()
-        nodes = tuple(built)
-        remember_failures(catalog, plan, nodes)
-        report = HintReport(nodes, sum(node.requests for node in nodes), 0, timer() - started)
-        note_hints(job, report)
-    return report
+        nodes = tuple(sorted(built, key=lambda node: node.node_id))
+        _remember_failures(catalog, plan, nodes)
+        requests, failed_tasks = sum(node.requests for node in nodes), sum(node.failed_attempts for node in nodes)
+        reasons = [reason for node in nodes for reason in (*node.errors, *(each.reason for each in node.failures))]
+        job.add(
+            items=sum(node.opened for node in nodes),
+            size_bytes=sum(node.written_bytes for node in nodes),
+            requests=requests,
+            failures=len(reasons),
+            reason=reasons[0] if reasons else "",
+        )
+    return HintReport(nodes, requests, failed_tasks, timer() - started)
 
 
-def note_hints(job: RunningJob, report: HintReport) -> None:
-    """Add built hints to the record of a run."""
-    reasons = [reason for node in report.nodes for reason in (*node.errors, *(each.reason for each in node.failures))]
-    job.add(
-        items=sum(node.opened for node in report.nodes),
-        size_bytes=sum(node.written_bytes for node in report.nodes),
-        requests=report.requests,
-        failures=len(reasons),
-        reason=reasons[0] if reasons else "",
-    )
-
-
-def remember_failures(catalog: ObjectCatalog | ImageCatalog, plan: HintPlan, reports: Sequence[NodeReport]) -> None:
+def _remember_failures(catalog: ObjectCatalog | ImageCatalog, plan: HintPlan, reports: Sequence[NodeReport]) -> None:
     """Set the objects that could not be opened aside, and forget those that could; not for an image from elsewhere.
 
     Requests: those of `accel.catalog.bad_objects.remember` for each node with such objects. A node of which no object

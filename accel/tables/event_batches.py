@@ -11,12 +11,13 @@ between two appends would be a row, too; a mask leaves it out, and the events ou
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 
 import numpy as np
 import pyarrow as pa
 
 from accel.history.rules.values import TIME_MS_END, Cut, segment_text
-from accel.streams.connection import Connection, connect
+from accel.streams.connection import connect
 from accel.streams.rules.events import EventColumns
 from accel.tables.bounds import Bounds, Condition
 from accel.tables.event_ranges import SegmentRange, StreamEvents
@@ -55,17 +56,13 @@ def read_events(
     """
 
     def rows(bounds: Bounds, _used: object) -> Iterator[pa.RecordBatch]:
-        streams = connect(store)
-        try:
-            events = StreamEvents(streams, *name)
+        with ExitStack() as stack:
+            events = StreamEvents(stack.enter_context(connect(store)), *name)
             start, end = (_cut(events, place) for place in places)
             ranges = events.between(
                 dict(events.stream.head()) if start is None else start, events.tail() if end is None else end
             )
-        except BaseException:
-            streams.close()
-            raise
-        return _read(streams, event_batches(events, _bounded(ranges, bounds)))
+            return _read(stack.pop_all(), event_batches(events, _bounded(ranges, bounds)))
 
     return selected(TABLES["events"], columns, filters, rows)
 
@@ -76,7 +73,7 @@ def _cut(events: StreamEvents, place: Cut | int | None) -> dict[int, int] | None
     return events.at_time(place) if isinstance(place, int) else events.checked(place)
 
 
-def _read(streams: Connection, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _read(streams: ExitStack, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     with streams:
         yield from batches
 

@@ -40,7 +40,6 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from time import perf_counter
 from typing import NamedTuple
 
 import numpy as np
@@ -74,7 +73,7 @@ from loaders.merge.transfer import (
 )
 from loaders.object_ref import ObjectRef
 from loaders.settings import MergeSettings
-from loaders.store import CountingStore, ObjectStore
+from loaders.store import ObjectStore
 from loaders.store.base import PART_SIZE_BYTES_MIN
 from loaders.threads import map_bounded
 from range_index import ObjectRanges
@@ -106,29 +105,6 @@ class WrittenObject:
     checksum: int | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class MergeResult:
-    """The result of a merge.
-
-    Args:
-        outputs: in the order of the plan.
-        source_ranges: per source, its ranges that are in the outputs.
-        requests: the number of requests to the store, including those that opened the sources.
-        bytes_read: bytes received from the store.
-        bytes_written: bytes sent to the store.
-        server_side_bytes: bytes that the store copied; 0 if the data passed through this process.
-        seconds: the duration of `merge_objects`.
-    """
-
-    outputs: tuple[WrittenObject, ...]
-    source_ranges: tuple[ObjectRanges, ...]
-    requests: int
-    bytes_read: int
-    bytes_written: int
-    server_side_bytes: int
-    seconds: float
-
-
 def merge_objects(  # noqa: PLR0913 - the arguments are independent
     store: ObjectStore,
     layout: ObjectLayout,
@@ -140,10 +116,8 @@ def merge_objects(  # noqa: PLR0913 - the arguments are independent
     executor: Executor,
     nonce: Callable[[], bytes],
     limits: MergeLimits = DEFAULT_LIMITS,
-    progress: Callable[[int], None] | None = None,
-    timer: Callable[[], float] = perf_counter,
-) -> MergeResult:
-    """Write the outputs of a plan, and check them in the store.
+) -> list[WrittenObject]:
+    """Write the outputs of a plan, and check them in the store; returns them in the order of the plan.
 
     Args:
         store: the store of the sources and the outputs.
@@ -155,8 +129,6 @@ def merge_objects(  # noqa: PLR0913 - the arguments are independent
         executor: of threads, at least one of them free; runs the requests.
         nonce: returns 16 random bytes, for the marks of the outputs.
         limits: the limits of the plan; only the size of rows is used, and only if the store copies the data.
-        progress: called with the bytes of each part when it is being sent; in the calling thread.
-        timer: returns seconds.
 
     Raises:
         CorruptObject: a block of a source is damaged (the error names the source), or an output that was read back
@@ -169,31 +141,12 @@ def merge_objects(  # noqa: PLR0913 - the arguments are independent
         ValueError: the sources are not those of the plan, or the ids do not fit it.
     """
     _check_arguments(sources, plan, object_ids)
-    started = timer()
-    counting = CountingStore(store)
-    merge = _Merge(counting, layout, sources, object_ids, settings, executor, nonce, progress or _ignore)
-    index = _sections_index(counting, sources, plan, settings, limits)
+    merge = _Merge(store, layout, sources, object_ids, settings, executor, nonce)
+    index = _sections_index(store, sources, plan, settings, limits)
     parts = divide_sections([source.data_size_bytes for source in sources], part_size_bytes=settings.part_size_bytes)
     if index is not None and any(part.is_copied for part in parts):
-        copied_bytes = sum(part.size_bytes for part in parts if part.is_copied)
-        written = merge.by_the_store(plan, index, parts)
-    else:
-        copied_bytes = 0
-        written = merge.by_bytes(plan)
-    counts = counting.snapshot().total
-    return MergeResult(
-        outputs=tuple(written),
-        source_ranges=plan.kept_ranges(),
-        requests=counts.requests + sum(source.requests for source in sources),
-        bytes_read=counts.received_bytes + sum(source.bytes_read for source in sources),
-        bytes_written=counts.sent_bytes,
-        server_side_bytes=copied_bytes,
-        seconds=timer() - started,
-    )
-
-
-def _ignore(size_bytes: int) -> None:
-    """The progress callback by default."""
+        return merge.by_the_store(plan, index, parts)
+    return merge.by_bytes(plan)
 
 
 def _check_arguments(sources: Sequence[Source], plan: MergePlan, object_ids: Sequence[int]) -> None:
@@ -226,7 +179,6 @@ class _Merge:
     settings: MergeSettings
     executor: Executor
     nonce: Callable[[], bytes]
-    progress: Callable[[int], None]
 
     def by_bytes(self, plan: MergePlan) -> list[WrittenObject]:
         """Copy the data through this process, band by band and part by part."""
@@ -250,7 +202,6 @@ class _Merge:
         try:
             send_sections(self.store, self.sources, parts, output.tail, sender)
             sender.finish()
-            self.progress(output.data_size_bytes)
             return self._read_back(plan, [output], [None], sender)
         except BaseException as error:
             sender.take_back(error)
@@ -278,7 +229,6 @@ class _Merge:
             joined = join_copies(buffer, self.sources, copies, located, chunks, tail)
             checksums[part.output] = ((checksums[part.output] or 0) + joined.checksum) & CHECKSUM_MASK
             sender.send(part, joined.data, buffer)
-            self.progress(part.size_bytes)
 
     def _read_band(self, pieces: Sequence[Copies]) -> tuple[list[SourceSpan], list[memoryview]]:
         spans = [

@@ -89,16 +89,12 @@ class Source:
         key: its key in the store.
         index: its rows.
         body: all its bytes, or None if they are to be read band by band.
-        requests: the number of requests to open it.
-        bytes_read: bytes read to open it.
     """
 
     ref: ObjectRef
     key: str
     index: BlockIndex
     body: bytes | None
-    requests: int
-    bytes_read: int
 
     @property
     def data_size_bytes(self) -> int:
@@ -138,26 +134,19 @@ def open_sources(
     sizes = [ref.size_bytes for ref in refs]
     copies_itself = settings.server_side and store.can_copy_parts
     whole = UNKNOWN not in sizes and sum(sizes) <= settings.band_size_bytes and not copies_itself
-    opener = _Opener(store, layout, whole=whole)
-    return map_bounded(executor, opener.open, refs, settings.parallel_requests)
 
-
-@dataclass(frozen=True, slots=True)
-class _Opener:
-    store: ObjectStore
-    layout: ObjectLayout
-    whole: bool
-
-    def open(self, ref: ObjectRef) -> Source:
-        key = self.layout.object_key(ref.object_id)
+    def opened(ref: ObjectRef) -> Source:
+        key = layout.object_key(ref.object_id)
         if ref.is_composite:
             raise _composite(key)
-        fetched = self.store.get(key) if self.whole else fetch_tail(self.store, key, ref, _tail_size_bytes(ref))
-        opened = open_fetched(self.store, key, ref, fetched)
-        if opened is None:
+        fetched = store.get(key) if whole else fetch_tail(store, key, ref, _tail_size_bytes(ref))
+        found = open_fetched(store, key, ref, fetched)
+        if found is None:
             raise _composite(key)
         body = fetched.body if len(fetched.body) == fetched.object_size_bytes else None
-        return Source(opened.ref, key, opened.index, body, opened.requests, opened.bytes_read)
+        return Source(found.ref, key, found.index, body)
+
+    return map_bounded(executor, opened, refs, settings.parallel_requests)
 
 
 def _tail_size_bytes(ref: ObjectRef) -> int:

@@ -17,7 +17,7 @@ from loaders.backoff import Backoff
 from loaders.errors import NamespaceShared, ObjectExists, RequestRefused, StoreError, StoreUnavailable, WriteConflict
 from loaders.format import RecordBatch
 from loaders.layout import ObjectLayout
-from loaders.merge.merger import MergeResult, merge_objects
+from loaders.merge.merger import WrittenObject, merge_objects
 from loaders.merge.plan import plan_merge
 from loaders.merge.transfer import open_sources
 from loaders.object_ref import ObjectRef
@@ -247,7 +247,7 @@ def test_a_lost_completion_is_decided_by_the_write_and_not_by_equal_bytes() -> N
 SOURCES = (write_set_object([(3, 0, 9), (4, 0, 5)]), write_set_object([(3, 9, 12)]))
 
 
-def merged(store: ObjectStore, part_size_bytes: int) -> MergeResult:
+def merged(store: ObjectStore, part_size_bytes: int) -> list[WrittenObject]:
     """Merge the sources, which exist, to object 42 and those from 50 on."""
     refs = [ObjectRef(object_id, len(body)) for object_id, body in enumerate(SOURCES)]
     with ThreadPoolExecutor(2) as executor:
@@ -268,7 +268,7 @@ def store_of_sources() -> MemoryStore:
 @pytest.mark.parametrize("part_size_bytes", [60, 1 << 20])
 def test_the_outputs_of_a_merge_have_marks_and_those_of_another_system_stop_it(part_size_bytes: int) -> None:
     store = store_of_sources()
-    outputs = merged(store, part_size_bytes).outputs
+    outputs = merged(store, part_size_bytes)
     assert all(CATALOG.is_ours(each.object_id, store.get(CATALOG.object_key(each.object_id)).mark) for each in outputs)
 
     store = store_of_sources()
@@ -285,7 +285,7 @@ def test_a_completion_of_a_merge_whose_reply_is_lost_is_found_done(part_size_byt
     inner = store_of_sources()
     store = FaultStore(inner, operations={"complete" if part_size_bytes == 60 else "put"})
     store.schedule(Fault.LOST_REPLY)
-    assert [each.object_id for each in merged(store, part_size_bytes).outputs][:1] == [42]
+    assert [each.object_id for each in merged(store, part_size_bytes)][:1] == [42]
     assert inner.get(KEY).mark is not None
 
 

@@ -132,11 +132,11 @@ def main(streams: int) -> None:
         sources = open_sources(store, LAYOUT, refs, merging, executor=pool)
         assert all((source.body is None) == (streams > 11) for source in sources)
         plan = plan_merge([source.index for source in sources], none, none, limits)
-        result = merge_objects(
+        [written] = merge_objects(
             store, LAYOUT, sources, plan, [OUTPUT_ID], merging, executor=pool, nonce=SYSTEM.nonce, limits=limits
         )
-    assert result.bytes_written > SOURCES * streams * BLOCK_SIZE_BYTES
-    assert result.outputs[0].ranges.ends.tolist() == [10 * SOURCES] * streams
+    assert written.ref.size_bytes > SOURCES * streams * BLOCK_SIZE_BYTES
+    assert written.ranges.ends.tolist() == [10 * SOURCES] * streams
     # Not getrusage: that counts what the process that started this one had, too.
     (peak,) = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
     sys.stdout.write(str(int(peak) * 1024))

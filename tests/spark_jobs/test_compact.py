@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +13,7 @@ from accel.catalog import ObjectCatalog
 from accel.catalog.verify import verify
 from accel.compaction import CompactionSettings, Status
 from accel.system import StopRequested
-from spark_jobs.compact import compact_on_spark, plan_on_spark, report_frame
+from spark_jobs.compact import compact_on_spark, plan_on_spark, report_frame, tasks_at_once
 from spark_jobs.tasks import StoreSpec
 from tests.spark_jobs.worlds import Spans, fill, job, lose, make_catalog, records_crc
 
@@ -57,6 +58,30 @@ def test_objects_become_as_few_as_planned_and_every_record_reads_back(spark: Spa
     assert (row.rewritten_objects, row.added_objects, row.failed_groups) == (13, len(plan.groups), 0)
     [run] = tables.job_runs(store).read_all().to_pylist()
     assert (run["kind"], run["engine"], run["items"], run["outcome"]) == ("compact", "spark", 13, "done")
+
+
+class Configured:
+    """A session of two cores, as far as the number of tasks at once needs it."""
+
+    def __init__(self, settings: dict[str, str]) -> None:
+        self.conf = settings
+
+    def range(self, _end: int) -> Configured:
+        return self
+
+    def explain(self) -> None:
+        sys.stdout.write("*(1) Range (0, 1099511627776, step=1, splits=2)")
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"), [({}, 2), ({"enabled": "true"}, 32), ({"enabled": "true", "maxExecutors": "3"}, 12)]
+)
+def test_dynamic_allocation_has_as_many_tasks_at_once_as_its_maximum_says(
+    settings: dict[str, str], expected: int
+) -> None:
+    given = {f"spark.dynamicAllocation.{name}": value for name, value in settings.items()}
+    session: Any = Configured({"spark.executor.cores": "4", **given})
+    assert tasks_at_once(session) == expected
 
 
 @pytest.mark.usefixtures("spark")

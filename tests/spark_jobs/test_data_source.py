@@ -13,6 +13,8 @@ from accel import tables
 from accel.catalog import ObjectCatalog
 from accel.catalog.job_runs import GC, recorded
 from accel.tables import TABLES
+from loaders.errors import KeyMissing
+from spark_jobs.source import SourceOptions, StreamSetReader
 from spark_jobs.tasks import StoreSpec
 from tests.accel.history.store.bench import Bench
 from tests.conformance.history_world import SCOPE
@@ -205,7 +207,7 @@ def test_objects_are_divided_among_tasks(spark: SparkSession, filled: StoreSpec)
     ("options", "message"),
     [
         ({"table": "ranges"}, "one of the tables objects, stream_ranges"),
-        ({"object-id": "7,x"}, "numbers of at least 0"),
+        ({"object-id": "7,x"}, "a number of at least 0"),
         ({"tabel": "x"}, "tabel"),
         ({"table": "epochs", "node-id": "4"}, "table epochs: expected options of this table, found node-id"),
         ({"scope": "shop"}, "table objects: expected options of this table, found scope"),
@@ -216,6 +218,18 @@ def test_options_that_make_no_sense_are_refused(
 ) -> None:
     with pytest.raises(PySparkException, match=message):
         spark.read.format("streamset").options(**options).load(bucket.url)
+
+
+def test_a_plan_whose_objects_were_deleted_since_says_to_load_again(bucket: StoreSpec) -> None:
+    store = bucket.open()
+    make_catalog(store)
+    ids = fill(store, 4, [[(1, 0, 10)], [(1, 10, 20)]])
+    options = SourceOptions.of({"path": bucket.url, "table": "stream_ranges"})
+    reader = StreamSetReader(options, options.chosen)
+    [part] = reader.partitions()
+    lose(store, ids[0])
+    with pytest.raises(KeyMissing, match=r"a frame of load\(\), .*: load again"):
+        list(reader.read(part))
 
 
 def test_an_empty_catalog_has_empty_tables(spark: SparkSession, bucket: StoreSpec) -> None:

@@ -159,6 +159,22 @@ def test_a_running_query_follows_splits_and_merges(spark: SparkSession, orders: 
         refuse_successors(orders, rows)
 
 
+def test_any_session_reads_events_and_writes_those_that_follow_into_files(
+    spark: SparkSession, orders: Orders, tmp_path: Path
+) -> None:
+    orders.write(40)
+    batch = orders.load(spark, **{"offsets-per-task": "10"})
+    orders.stream.split("0@0")
+    orders.write(40)
+    following = orders.follow(spark, **{"from": "0@0=0,1@0=0"})
+    written_to(tmp_path, following).trigger(availableNow=True).start().awaitTermination()
+    expected = tables.events(orders.streams.store, "shop", "orders").read_all().to_pylist()
+    rows = sorted((row["segment"], row["offset"], row["payload"]) for row in expected)
+    for frame in (batch, spark.read.parquet(f"{tmp_path}/out")):
+        found = frame.collect()
+        assert sorted((row.segment, row.offset, bytes(row.payload)) for row in found) == rows
+
+
 def test_a_query_that_is_killed_between_and_within_batches_writes_each_event_once(
     spark: SparkSession, orders: Orders, tmp_path: Path
 ) -> None:
@@ -241,8 +257,10 @@ def test_truncated_data_is_an_error_or_is_skipped(orders: Orders) -> None:
     begin = strict.initialOffset()
     planned = strict.latestOffset(begin, ReadAllAvailable())
     orders.stream.truncate({"0@0": 2, "1@0": 3})
-    with pytest.raises(PositionTruncated):
+    with pytest.raises(PositionTruncated, match="option failOnDataLoss=false skips"):
         taken(strict, begin)
+    with pytest.raises(PositionTruncated, match="option failOnDataLoss=false skips"):
+        strict.partitions(begin, planned)
     assert len(taken(lenient, begin)[0]) == 15
     assert len([*lenient.partitions(begin, planned)]) == 1, "a batch that was planned before"
 

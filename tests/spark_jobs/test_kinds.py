@@ -13,14 +13,19 @@ import pytest
 from tests.counting import ROOT
 from tests.spark_jobs.clusters import KIND
 
-MODULES = ("test_tasks", "test_hints", "test_compact")
+MODULES = (
+    "test_tasks.py",
+    "test_hints.py",
+    "test_compact.py",
+    "test_event_source.py::test_any_session_reads_events_and_writes_those_that_follow_into_files",
+)
 KIND_SECONDS = 280
 
 
 @pytest.mark.skipif(KIND != "local", reason="runs in such a process")
 @pytest.mark.parametrize("kind", ["local-cluster", "connect"])
 def test_the_same_tests_pass_on_another_kind_of_session(kind: str, tmp_path: Path) -> None:
-    paths = [str(ROOT / "tests" / "spark_jobs" / f"{name}.py") for name in MODULES]
+    paths = [str(ROOT / "tests" / "spark_jobs" / name) for name in MODULES]
     where = ["--rootdir", str(ROOT), "--config-file", str(ROOT / "pyproject.toml"), "--basetemp", str(tmp_path / "of")]
     done = subprocess.run(  # noqa: S603 - our own
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *where, *paths],

@@ -1,34 +1,83 @@
-"""The script for spark-submit runs the jobs of `accel catalog` on Spark."""
+"""The script for spark-submit runs the jobs of `accel catalog` on Spark, with the environment of an archive."""
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
-import pyspark
 import pytest
 
 from spark_jobs import submit
-from spark_jobs.session import find_java_home
-from tests.docs.pages import ROOT
+from spark_jobs.tasks import StoreSpec
+from tests.counting import ROOT
+from tests.docs.pages import blocks, page_named
+from tests.spark_jobs.clusters import HOME, executors_of_their_own
+from tests.spark_jobs.worlds import fill, make_catalog
+
+PACKAGES = ("accel", "bloom", "loaders", "range_index", "spark_jobs")
+PYTHON = """#!/bin/sh
+export PYTHONPATH="$PWD/environment/packages:$PYTHONPATH"
+exec {python} "$@"
+"""
+WHICH = """
+import accel, pathlib
+pathlib.Path({found!r}).write_text(accel.__file__)
+"""
 
 
-@pytest.mark.parametrize("program", ["python", "spark-submit"])
-def test_the_script_runs_the_command_line(program: str, tmp_path: Path) -> None:
-    home = find_java_home(os.environ)
-    environment = {
-        **os.environ,
-        **({} if home is None else {"JAVA_HOME": home}),
-        "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": str(ROOT),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
-    spark_submit = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[1]"]
-    command = [*(spark_submit if program == "spark-submit" else [sys.executable]), submit.__file__, "compact", "--help"]
-    done = subprocess.run(  # noqa: S603 - Spark's own
-        command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=False
-    )
+def test_the_script_runs_the_command_line(tmp_path: Path) -> None:
+    command = [sys.executable, submit.__file__, "compact", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)  # noqa: S603 - our own
     assert done.returncode == 0, done.stderr
     assert "Usage: accel catalog compact" in done.stdout
+
+
+def pack(folder: Path, found: Path) -> None:
+    """An archive with this checkout and a command `python`, which takes other packages from the present environment.
+
+    The first process of an executor writes where its `accel` is.
+    """
+    source = folder / "source"
+    for name in PACKAGES:
+        shutil.copytree(ROOT / name, source / "packages" / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (source / "packages" / "sitecustomize.py").write_text(WHICH.format(found=str(found)))
+    python = source / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text(PYTHON.format(python=sys.executable))
+    python.chmod(0o700)
+    with tarfile.open(folder / "environment.tar.gz", "w:gz", compresslevel=1) as archive:
+        for each in source.iterdir():
+            archive.add(each, each.name)
+
+
+def test_executors_run_the_environment_of_an_archive_as_the_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket, found = StoreSpec(f"file://{tmp_path}/store"), tmp_path / "found"
+    make_catalog(bucket.open())
+    fill(bucket.open(), 4, [[(1, at, at + 1)] for at in range(6)])
+    pack(tmp_path, found)
+    [text] = [block.text for block in blocks(page_named("jobs"), "sh") if "spark-submit" in block.text]
+    settings = executors_of_their_own(monkeypatch, tmp_path)
+    conf = " ".join(f"--conf '{name}={value}'" for name, value in settings.items())
+    changes = {
+        "venv-pack --output environment.tar.gz": "set -e",
+        ".venv/bin/python": sys.executable,
+        "yarn": "'local-cluster[1,1,1024]'",
+        "--archives": f"{conf} --archives",
+        "s3://bucket/prefix": f"{bucket.url} --max-objects-per-node 2 --min-age 0s --output json",
+    }
+    for before, after in changes.items():
+        assert before in text
+        text = text.replace(before, after)
+    monkeypatch.setenv("PATH", f"{HOME / 'bin'}:{os.environ['PATH']}")
+    done = subprocess.run(["sh", "-c", text], capture_output=True, text=True, cwd=tmp_path, check=False, timeout=280)  # noqa: S603, S607 - the page's program
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout[done.stdout.index("{") :])["report"]["failed_groups"] == 0
+    assert "/work/" in found.read_text()
+    assert found.read_text().endswith("environment/packages/accel/__init__.py")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from accel.errors import MissingExtra
 from accel.system import StopRequested
 from spark_jobs import tasks
 from spark_jobs.session import context_of
@@ -87,10 +88,16 @@ def tasks_of(outcomes: list[ItemOutcome[Any, Any]]) -> list[int]:
     return [each.row["partition"] for each in outcomes if each.row is not None]
 
 
+def tasks_in(stage: dict[str, Any]) -> int:
+    return int(stage["Stage Info"]["Number of Tasks"])
+
+
 def test_each_item_has_its_result_in_order_and_a_partition(spark: SparkSession) -> None:
     seen: list[tuple[int, int]] = []
     found = run_items(spark, square, range(5), name="try", progress=lambda done, total: seen.append((done, total)))
-    assert [(each.item, each.required(), each.attempt) for each in found] == [(n, n * n, 0) for n in range(5)]
+    assert [(each.item, each.required(), each.row and each.row["attempt"]) for each in found] == [
+        (n, n * n, 0) for n in range(5)
+    ]
     assert tasks_of(found) == list(range(5))
     assert seen[-1] == (5, 5)
     assert run_items(spark, square, [], name="square") == []
@@ -98,22 +105,45 @@ def test_each_item_has_its_result_in_order_and_a_partition(spark: SparkSession) 
 
 def test_a_step_is_one_job_of_one_stage_whose_tasks_are_the_items(spark: SparkSession, event_log: Path) -> None:
     run_items(spark, square, [1], name="try")  # finds out whether executors have the packages
-    before = events(event_log)
     run_items(spark, square, range(7), name="try")
     pause = threading.Event()
-    while len(named(log := events(event_log), "JobEnd")) == len(named(before, "JobEnd")):
-        pause.wait(0.1)
-    log = log[len(before) :]
-    assert [len(each["Stage IDs"]) for each in named(log, "JobStart")] == [1]
-    assert [each["Stage Info"]["Number of Tasks"] for each in named(log, "StageSubmitted")] == [7]
-    started = [each["Task Info"] for each in named(log, "TaskStart")]
-    assert sorted(each["Partition ID"] for each in started) == list(range(7))
+    while not (ended := named(log := events(event_log), "StageCompleted")) or tasks_in(ended[-1]) != 7:
+        pause.wait(0.1)  # the log is written later
+    assert [len(each["Stage IDs"]) for each in named(log, "JobStart")][-2:] == [1, 1]
+    assert [tasks_in(each) for each in named(log, "StageSubmitted")][-2:] == [1, 7]
+    started = [each for each in named(log, "TaskStart") if each["Stage ID"] == ended[-1]["Stage Info"]["Stage ID"]]
+    assert sorted(each["Task Info"]["Partition ID"] for each in started) == list(range(7))
+
+
+def test_executors_without_the_packages_or_with_another_version_are_refused_before_any_item(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "is_local", lambda _: False)
+    monkeypatch.setattr(tasks, "_with_packages", set())
+    work = partial(leaves_a_mark, tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(tasks, "release_version", lambda: "9.9")
+        with pytest.raises(MissingExtra, match=r"expected Accel 9\.9 on the executors of Spark, found version "):
+            run_items(spark, work, [1], name="try")
+    other = tmp_path / "spark_jobs.py"
+    other.write_text("")
+    context, session = context_of(spark), spark.newSession()
+    if context is None:
+        session.addArtifacts(str(other), pyfile=True)
+    else:
+        for name, value in {"PYTHONPATH": str(tmp_path), "PYTHONSAFEPATH": "1"}.items():
+            monkeypatch.setitem(context.environment, name, value)
+    with pytest.raises(
+        MissingExtra, match=r"ModuleNotFoundError: No module named 'spark_jobs\.tasks'.*spark\.archives"
+    ):
+        run_items(session, work, [1], name="try")
+    assert [path.name for path in tmp_path.iterdir()] == ["spark_jobs.py"]
 
 
 def test_items_fail_alone_and_run_again_where_it_may_help(spark: SparkSession) -> None:
     good, once, always, bug = run_items(spark, fails, ["good", "once", "always", "bug"], name="try")
     assert (good.result, good.failures) == ("good", 0)
-    assert (once.result, once.error, once.attempt, once.failures) == ("once", None, SECOND_PASS, 1)
+    assert (once.result, once.error, once.row and once.row["attempt"], once.failures) == ("once", None, SECOND_PASS, 1)
     assert (str(always.error), always.failures) == ("try: OSError: the network is down", 2)
     assert (type(bug.error), bug.failures) == (TaskFailed, 1)
     assert str(bug.error).startswith("try: ValueError: one is not liked here (line ")
@@ -132,9 +162,9 @@ def test_when_spark_gives_up_every_item_says_so_and_the_one_that_caused_it_is_kn
 
 def test_heavy_items_are_first_and_light_ones_share_a_task(spark: SparkSession) -> None:
     assert tasks_of(run_items(spark, square, range(5), name="try", weights=[0.4, 9, 0.5, 30, 0.2])) == [2, 1, 2, 0, 3]
-    assert packed(dict.fromkeys(range(3), 0.0), 0.0) == [[0, 1, 2]]
-    assert packed(dict.fromkeys(range(3), 2.0), 1.0) == [[0], [1], [2]]
-    assert [len(pack) for pack in packed(dict.fromkeys(range(2_500), 0.0), 1.0)] == [1_000, 1_000, 500]
+    assert packed(dict.fromkeys(range(3), 0.0)) == [[0, 1, 2]]
+    assert packed(dict.fromkeys(range(3), 2.0)) == [[0], [1], [2]]
+    assert [len(pack) for pack in packed(dict.fromkeys(range(2_500), 0.0))] == [1_000, 1_000, 500]
 
 
 def test_large_items_have_partitions_and_queries_of_their_own(

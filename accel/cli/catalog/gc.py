@@ -172,7 +172,8 @@ class Collection:
                 try:
                     return collected(signals, job)
                 finally:
-                    job.add(requests=opened.snapshot().total.requests + (scan.requests if scan is not None else 0))
+                    in_all = opened.snapshot().total.requests + (scan.requests if scan is not None else 0)
+                    job.add(requests=in_all - job.requests)
 
         def collected(signals: Signals, job: RunningJob) -> int:
             with output.progress("keys seen") as tell:

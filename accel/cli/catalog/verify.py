@@ -6,8 +6,11 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from accel.catalog import ObjectCatalog
 from accel.catalog.problems import Severity
 from accel.catalog.verify import NOT_LOOKED_AT, Verdict, Verification
+from accel.catalog.verify import verify as verify_catalog
+from accel.catalog.whole_catalog import BulkScan
 from accel.cli.engines import Engine, engine_options
 from accel.cli.objects.verify import EXIT_PROBLEMS
 from accel.cli.options import command, end_with, log_option, store_options
@@ -41,7 +44,12 @@ def verify(*, engine: Engine, output: Output) -> None:
     (in capital letters), else with 1 if a check failed to run; advice (in small letters) exits with 0.
     """
     with engine.running():
-        verification, requests, bytes_read = engine.verify(output)
+        opened, scan = engine.store.open(), engine.scan()
+        moved = opened.moved_bytes if scan is None else None
+        with ObjectCatalog.open(opened) as catalog, output.progress("verifying", moved=moved) as tell:
+            verification = verify_catalog(catalog, progress=tell, scan=scan)
+    total, there = opened.snapshot().total, scan or BulkScan()
+    requests, bytes_read = total.requests + there.requests, total.received_bytes + there.bytes_read
     counts = dict(verification.counts)
     orphans: dict[str, Any] = {"objects": counts.pop("orphans"), "bytes": counts.pop("orphan_bytes")}
     orphans["oldest"] = [asdict(orphan) for orphan in verification.orphans]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -322,7 +322,7 @@ class Tasks:
         with ImageCatalog(self.store, namespace="DEFAULT", system=system()) as foreign:
             return [plan_node(foreign.parts, survey, chosen) for survey in surveys]
 
-    def merge(self, items: Sequence[MergeItem], _: CompactionSettings) -> list[MergedGroup]:
+    def merge(self, items: Iterable[MergeItem], _: CompactionSettings) -> list[MergedGroup]:
         self.rounds += 1
         with ImageCatalog(self.store, namespace="DEFAULT", system=system()) as foreign:
             return [self.end(foreign.parts, pickle.loads(pickle.dumps(item)), self.rounds) for item in items]  # noqa: S301 - made in the line itself

@@ -10,6 +10,7 @@ from typing import TypeVar
 import pytest
 
 from accel.catalog import ObjectCatalog
+from accel.catalog.collect import collect, plan_collection
 from accel.catalog.job_runs import (
     BUILD_HINTS,
     COMPACT,
@@ -29,7 +30,7 @@ from accel.compaction import slices as slices_module
 from accel.errors import StoreUnavailable
 from accel.image import MetadataImage
 from accel.system import SYSTEM, StopRequested
-from accel.testing import Crash, CrashStore, Fault, FaultStore
+from accel.testing import ClockStore, Crash, CrashStore, Fault, FaultStore
 from loaders.errors import AccessDenied
 from loaders.layout import TABLES_PREFIX
 from loaders.store import MemoryStore, ObjectStore
@@ -109,6 +110,15 @@ def test_slices_of_a_long_list_are_one_run_of_a_program(bucket: Bucket, monkeypa
     [run] = runs(bucket.store)
     assert run.items == sum(each.rewritten_objects for each in done.reports) > 0
     assert (run.status, run.max_objects_per_node) == ("done", 2)
+
+
+def test_a_collection_by_a_program_records_its_requests_for_objects(bucket: Bucket) -> None:
+    bucket.done(COMPACT_ALL)
+    with ObjectCatalog.open(ClockStore(bucket.store, lambda: SYSTEM.clock() + 86_400.0)) as catalog:
+        deleted = collect(catalog, plan_collection(catalog)).deleted
+    [run] = runs(bucket.store, GC)
+    assert run.items == len(deleted) > 0
+    assert run.requests >= len(deleted) + 2, "a proof of each, a journal, and their deletion"
 
 
 class Silent(Exception):

@@ -11,7 +11,7 @@ import pytest
 from click.testing import Result
 
 from accel.catalog import ObjectCatalog
-from accel.compaction import Status, attempts, running
+from accel.compaction import Status, attempts, work_on
 from accel.hint_building import building, filters
 from loaders.hints import SnapshotReader, read_pack_root
 from loaders.layout import HINTS_PREFIX
@@ -64,14 +64,14 @@ def test_a_dry_run_shows_the_plan_and_changes_nothing(shop: Shop) -> None:
 
 
 def test_what_another_run_compacted_ends_with_0_and_a_word(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = running.run_in_process
+    whole = work_on
 
-    def overtaken(*args: Any) -> Any:
-        monkeypatch.setattr(running, "run_in_process", whole)
+    def overtaken(*args: Any, **named: Any) -> Any:
+        monkeypatch.setattr("accel.compaction.running.work_on", whole)
         assert shop.run("compact", "--max-objects-per-node", "2", *YOUNG).exit_code == 0
-        return whole(*args)
+        return whole(*args, **named)
 
-    monkeypatch.setattr(running, "run_in_process", overtaken)
+    monkeypatch.setattr("accel.compaction.running.work_on", overtaken)
     result = shop.run("compact", "--max-objects-per-node", "3", *YOUNG)
     assert result.exit_code == 0, result.output
     assert f"{Status.LOST}: node 4" in result.stdout
