@@ -10,7 +10,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check install --no-compile
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-core test-spark test-cases test-s3 test-browser test-wheel soak soak-tests mutants check site audit bench clean
+.PHONY: help setup demo test test-core test-spark test-cases test-s3 test-browser test-wheel test-newest constraints soak soak-tests mutants check site audit bench clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,14 +26,19 @@ $(DEMO_STAMP): pyproject.toml | $(VENV)/bin/python
 	$(PIP) --editable '.[demo,server]'
 	@touch $(DEMO_STAMP)
 
+# With TESTED=1 the versions are those of constraints.txt, and files with other hashes are refused.
 $(STAMP): pyproject.toml | $(VENV)/bin/python
-	$(PIP) --editable '.[dev]'
+	$(if $(TESTED),$(PIP) --require-hashes --requirement constraints.txt)
+	$(PIP) $(if $(TESTED),--no-deps) --editable '.[dev]'
 	@touch $(STAMP) $(DEMO_STAMP)
 
 demo: $(DEMO_STAMP)  ## run lookups on an embedded S3, and print the cost of each policy
 	$(BIN)/accel demo
 	@echo
-	@echo "The same over HTTP: $(BIN)/accel serve --demo"
+	@echo "Next, with a bucket of yours (AWS, or any server of S3 by --endpoint-url):"
+	@echo "  $(BIN)/accel doctor s3://bucket/prefix         what can be reached, and what to do about the rest"
+	@echo "  $(BIN)/accel catalog init s3://bucket/prefix --namespace demo    or: get-objects --image image.json"
+	@echo "The same over HTTP: $(BIN)/accel serve --demo. By use: docs/README.md; the first hour: docs/tutorial.md"
 
 test: $(STAMP)  ## run the tests and the conformance cases, except those of the console (test-browser) and the long ones (soak-tests)
 	$(MAKE) --no-print-directory --jobs=3 --output-sync=line test-core test-spark test-cases
@@ -46,6 +51,18 @@ test-spark: $(STAMP)  # one process, one session of Spark
 
 test-cases: $(STAMP)
 	$(BIN)/python -m tests.conformance tests/data
+
+test-newest:  ## run the tests with the newest version of every package, in an environment of their own
+	rm -rf $(VENV)/newest
+	$(MAKE) --no-print-directory VENV=$(VENV)/newest test
+
+constraints: $(STAMP)  ## write constraints.txt: the versions of this environment, with the hashes of all their files
+	$(PYTHON) -m venv $(VENV)/audit
+	$(VENV)/audit/bin/python -m pip --disable-pip-version-check install --quiet uv
+	$(BIN)/python -m pip --disable-pip-version-check freeze --exclude-editable > $(VENV)/installed.txt
+	{ sed -n '/^#/p' constraints.txt; $(VENV)/audit/bin/uv pip compile pyproject.toml --quiet --extra dev --python $(BIN)/python \
+	  --constraint $(VENV)/installed.txt --generate-hashes --no-annotate --no-header; } > $(VENV)/constraints.txt
+	mv $(VENV)/constraints.txt constraints.txt
 
 test-s3: $(STAMP)  ## run the tests that need a real S3 server: a given one, or Ceph (installs it as root, with apt-get)
 	$(BIN)/python -m tests.servers -n auto

@@ -13,8 +13,15 @@ loaded on first use, with their dependencies: a program that pushes images loads
 streams.
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+if sys.platform == "win32":
+    raise ImportError(
+        "Accel runs on Linux and macOS: a store file:// takes their file locks, and commands their signals. On Windows "
+        "run it in WSL 2 or a container; programs of Windows reach it over HTTP (accel serve)."
+    )
 
 from accel.errors import (
     ImageTooOld,

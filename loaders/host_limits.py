@@ -27,7 +27,12 @@ def processors(root: Path = Path("/")) -> int:
     old = zip(_values("cpu", "cpu.cfs_quota_us", root), _values("cpu", "cpu.cfs_period_us", root), strict=False)
     quotas = [value.split() for value in _values("cpu", "cpu.max", root)] + [[*pair] for pair in old]
     shares = [math.ceil(int(quota) / int(period)) for quota, period in quotas if quota not in {"max", "-1"}]
-    return max(1, min([len(os.sched_getaffinity(0)), *shares]))
+    return max(1, min([_processors(), *shares]))
+
+
+def _processors() -> int:
+    # macOS has no affinities.
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def threads_text(root: Path = Path("/")) -> str:

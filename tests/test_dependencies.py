@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import sys
 import tomllib
 from collections.abc import Mapping
@@ -14,6 +16,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from loaders import host_limits
 from tests.counting import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -155,3 +158,35 @@ def test_what_is_imported_is_declared_by_the_base_or_the_extra_of_the_module() -
 def test_each_exception_is_still_one() -> None:
     assert set(NOT_IMPORTED) <= set(DECLARED)
     assert set(BROUGHT) <= {top for tops in imports_by_file().values() for top in tops}
+
+
+CONSTRAINTS = (ROOT / "constraints.txt").read_text()
+
+
+def test_the_tested_versions_are_pinned_with_hashes_and_without_the_address_of_an_index() -> None:
+    pinned = {
+        canonicalize_name(name): (version, text.count("--hash=sha256:"))
+        for name, version, text in re.findall(
+            r"^([\w.-]+)==([\w.+!-]+)((?: \\\n +--hash=sha256:[0-9a-f]{64})+)$", CONSTRAINTS, re.MULTILINE
+        )
+    }
+    assert len(pinned) == CONSTRAINTS.count("==") > 100
+    assert min(hashes for _, hashes in pinned.values()) >= 1
+    assert "://" not in CONSTRAINTS
+    assert "index" not in CONSTRAINTS
+    asked = [each for group in [PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()] for each in group]
+    for requirement in map(Requirement, asked):
+        if canonicalize_name(requirement.name) != canonicalize_name(PROJECT["name"]):
+            assert requirement.specifier.contains(pinned[canonicalize_name(requirement.name)][0]), requirement
+
+
+@pytest.mark.parametrize("module", ["accel", "accel.cli.__main__", "accel.lookup.search"])
+def test_an_import_on_windows_says_what_works(module: str) -> None:
+    code = f"import sys; sys.platform = 'win32'; import {module}"
+    found = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60)  # noqa: S603 - our own program
+    assert found.stderr.splitlines()[-1].startswith("ImportError: Accel runs on Linux and macOS: ")
+
+
+def test_processors_are_counted_where_there_are_no_affinities(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert host_limits.processors() >= 1

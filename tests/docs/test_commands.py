@@ -133,6 +133,7 @@ def test_the_first_table_of_the_readme_is_what_the_demo_prints(tmp_path: Path) -
     assert found.exit_code == 0
     lines = [" ".join(line.split()) for line in found.stdout.splitlines() if line.strip()]
     expected = [" ".join(line.split()) for line in shown.splitlines()[1:] if line.strip()]
+    assert expected[0] in lines
     first = lines.index(expected[0])
     assert lines[first : first + len(expected)] == expected
 

@@ -86,17 +86,17 @@ function showMemory(stats) {
   byId("memory").replaceChildren(table("Memory by cache", ["Cache", "Size", "Bound", "Full"], rows));
 }
 
-function money(value, currency) {
-  return value === null ? "after a minute" : `${value ? value.toPrecision(3) : 0} ${currency}`;
-}
+const money = (value) => (value === null ? "–" : value ? value.toPrecision(3) : "0");
 
 function showBill(bill, store) {
   const rows = Object.entries(bill.by_cause).sort(([, one], [, other]) => other.price - one.price).map(([cause, part]) =>
-    [cause.replaceAll("-", " "), count(part.requests), count(part.repeated_requests), size(part.sent_bytes + part.received_bytes), money(part.month_price, bill.currency)]);
+    [cause.replaceAll("-", " "), count(part.requests), count(part.repeated_requests), size(part.sent_bytes + part.received_bytes), money(part.month_price)]);
   const throttled = Object.values(store).reduce((all, each) => all + each.throttled, 0);
-  byId("bill-title").textContent = `What the requests cost: ${money(bill.month_price, bill.currency)} a month at the present rate`;
+  byId("bill-title").textContent = bill.month_price === null
+    ? "What the requests cost: a price of the month in a minute"
+    : `What the requests cost: ${money(bill.month_price)} ${bill.currency} a month at the present rate`;
   byId("bill").replaceChildren(
-    table("Requests by cause", ["Cause", "Requests", "Sent again", "Bytes", "A month"], rows),
+    table("Requests by cause", ["Cause", "Requests", "Sent again", "Bytes", `${bill.currency} a month`], rows),
     Object.assign(document.createElement("p"), {textContent: `The store asked for fewer requests ${count(throttled)} times.`}));
 }
 
