@@ -28,7 +28,7 @@ from spark_jobs.session import (
 )
 from spark_jobs.tasks import StoreSpec
 from tests.accel.cli.worlds import run
-from tests.spark_jobs.clusters import HANG_SECONDS, LOOK_SECONDS, OF_EACH_JVM
+from tests.spark_jobs.clusters import HANG_SECONDS, LOOK_SECONDS, OF_EACH_JVM, wait_for
 from tests.spark_jobs.worlds import job, make_catalog
 
 if TYPE_CHECKING:
@@ -259,4 +259,4 @@ def test_ctrl_c_while_spark_starts_leaves_no_process(tmp_path: Path) -> None:
     starting.send_signal(signal.SIGINT)
     _, errors = starting.communicate(timeout=HANG_SECONDS)
     assert b"KeyboardInterrupt" in errors
-    assert not [pid for pid in map(int, told.read_text().split()) if is_running(pid)]
+    wait_for(lambda: not any(map(is_running, map(int, told.read_text().split()))), lambda: "a process goes on")
