@@ -30,7 +30,7 @@ BUDGET = {
     "settings: classes": 12,
     "settings: fields": 90,
     "names of accel.__all__": 42,
-    "lines of tests": 98_489,
+    "lines of tests": 98_490,
     "decision records": 19,
     "words of decision records": 9_000,
     "words of the changelog": 202,
