@@ -150,7 +150,7 @@ CPU_SECONDS: Final[Mapping[str, float]] = {
     "tests/range_index": 12,
     "tests/servers": 10,
     "tests/simulation": 45,
-    "tests/spark_jobs": 500,
+    "tests/spark_jobs": 300,
     "tests/threads": 20,
     "tests/wheel": 15,
 }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,10 +13,13 @@ import pytest
 from accel import tables
 from accel.catalog import ObjectCatalog
 from accel.catalog.verify import verify
-from accel.compaction import CompactionSettings, Status
+from accel.compaction import CompactionSettings, GroupItem, GroupResult, Status
 from accel.system import StopRequested
+from spark_jobs import compact
 from spark_jobs.compact import compact_on_spark, plan_on_spark, report_frame, tasks_at_once
-from spark_jobs.tasks import StoreSpec
+from spark_jobs.tasks import StoreSpec, this_attempt
+from tests.spark_jobs.clusters import HANG_SECONDS
+from tests.spark_jobs.on_executors import Work
 from tests.spark_jobs.worlds import Spans, fill, job, lose, make_catalog, records_crc
 
 if TYPE_CHECKING:
@@ -182,17 +187,29 @@ def test_a_damaged_source_is_set_aside_and_its_neighbours_are_merged_by_further_
     assert (again.is_partial, again.set_aside) == (False, ())
 
 
-def test_a_stop_cancels_the_query_and_the_report_has_what_was_done(spark: SparkSession, bucket: StoreSpec) -> None:
+def first_ones(work: Work, store: StoreSpec, settings: CompactionSettings, item: GroupItem) -> GroupResult:
+    """The work on a group; that on the seventh and later ones has not ended when they are cancelled."""
+    if this_attempt().partition >= 6:
+        Event().wait(HANG_SECONDS)
+    return work(store, settings, item)
+
+
+def test_a_stop_cancels_the_query_and_the_report_has_what_was_done(
+    spark: SparkSession, bucket: StoreSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = bucket.open()
     make_catalog(store)
     fill(store, 4, objects(24))
     settings = CompactionSettings(rewrite_all=True, min_age_seconds=0, max_sources_per_group=2)
     plan = plan_on_spark(spark, bucket, settings)
 
-    def stop(*_: int) -> None:
-        raise StopRequested
+    def stop(done: int, _: int) -> None:
+        if done:  # Spark Connect reports that none is, too
+            raise StopRequested
 
-    report = compact_on_spark(spark, bucket, plan, progress=stop)
+    with monkeypatch.context() as patched:
+        patched.setattr(compact, "_work_on", partial(first_ones, compact._work_on))
+        report = compact_on_spark(spark, bucket, plan, progress=stop)
     done = [each for each in report.groups if not each.is_failure]
     assert 0 < len(done) < len(report.groups) == len(plan.groups)
     assert report.failed_groups == len(report.groups) - len(done)

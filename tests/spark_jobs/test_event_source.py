@@ -24,6 +24,7 @@ from loaders.store import CountingStore
 from spark_jobs.event_source import EventStreamReader
 from spark_jobs.source import SourceOptions
 from spark_jobs.tasks import StoreSpec
+from tests.spark_jobs.clusters import HANG_SECONDS, environment_of_spark
 from tests.spark_jobs.killed_query import written_to
 
 if TYPE_CHECKING:
@@ -175,27 +176,39 @@ def test_any_session_reads_events_and_writes_those_that_follow_into_files(
         assert sorted((row.segment, row.offset, bytes(row.payload)) for row in found) == rows
 
 
-def test_a_query_that_is_killed_between_and_within_batches_writes_each_event_once(
+def test_queries_that_are_killed_between_and_within_batches_write_each_event_once(
     spark: SparkSession, orders: Orders, tmp_path: Path
 ) -> None:
-    def killed(how: str) -> bool:
-        command = [sys.executable, "-m", "tests.spark_jobs.killed_query", orders.bucket.url, str(tmp_path), how]
-        query = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603 - ours
-        return query.wait(timeout=240) == -signal.SIGKILL
-
     orders.write(60)
-    assert killed("between")
     orders.stream.split("0@0")
     orders.write(60)
-    assert killed(orders.written[0][-2].decode())
+    payload = orders.written[0][-2].decode()
+    command = [sys.executable, "-m", "tests.spark_jobs.killed_query", orders.bucket.url, str(tmp_path), payload]
+    with (tmp_path / "log").open("wb") as log:
+        done = subprocess.run(  # noqa: S603 - ours
+            command, env=environment_of_spark(), stdout=log, stderr=log, timeout=HANG_SECONDS, check=False
+        )
+    assert done.returncode == -signal.SIGKILL, (tmp_path / "log").read_text()[-4000:]
+    assert batches(tmp_path / "between") == (1, 1)
+    planned, committed = batches(tmp_path / "within")
+    assert planned == committed + 1 > 2
     orders.stream.merge("2@1", "3@1")
     orders.write(30)
-    written_to(tmp_path, orders.follow(spark)).trigger(availableNow=True).start().awaitTermination()
-    rows = spark.read.parquet(f"{tmp_path}/out").collect()
-    expected = tables.events(orders.streams.store, "shop", "orders").read_all().to_pylist()
-    found = sorted((row.segment, row.offset, bytes(row.payload)) for row in rows)
-    assert found == sorted((row["segment"], row["offset"], row["payload"]) for row in expected)
-    assert len(expected) == orders.count
+    rows = tables.events(orders.streams.store, "shop", "orders").read_all().to_pylist()
+    assert len(rows) == orders.count
+    expected = sorted((row["segment"], row["offset"], row["payload"]) for row in rows)
+    for name in ("between", "within"):
+        folder = tmp_path / name
+        written_to(folder, orders.follow(spark)).trigger(availableNow=True).start().awaitTermination()
+        found = spark.read.parquet(f"{folder}/out").collect()
+        assert sorted((row.segment, row.offset, bytes(row.payload)) for row in found) == expected, name
+
+
+def batches(folder: Path) -> tuple[int, int]:
+    """The numbers of batches of a query that were planned, and that were committed."""
+    found = (folder / "checkpoint" / name for name in ("offsets", "commits"))
+    planned, committed = (sum(each.name.isdecimal() for each in one.iterdir()) for one in found)
+    return planned, committed
 
 
 # The reader of a streaming query, as Spark calls it

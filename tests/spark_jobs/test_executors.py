@@ -9,9 +9,9 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -21,28 +21,20 @@ import pytest
 from accel.catalog import ObjectCatalog
 from accel.catalog.collect import collect, plan_collection
 from accel.catalog.verify import Verdict, verify
-from accel.compaction import compact, plan_compaction
+from accel.compaction import CompactionReport, compact, plan_compaction
 from accel.system import SYSTEM
 from accel.testing import ClockStore
 from loaders.store import ObjectStore
 from spark_jobs.tasks import StoreSpec
-from tests.spark_jobs.clusters import connect_server, environment_of_spark, events, named, standalone
-from tests.spark_jobs.on_executors import SETTINGS
+from tests.spark_jobs.clusters import SERVER_URL, environment_of_spark, events, named, standalone, wait_for
+from tests.spark_jobs.on_executors import SETTINGS, SOURCES, WAITING_FROM
 from tests.spark_jobs.worlds import Spans, fill, make_catalog, put, records_crc
 
 NODE_ID = 4
 OBJECTS = 40
 LIVE_STREAM = 9
-PROGRAM_SECONDS = 240
 DAYS = 2 * 86_400.0
 """After so long no id is prepared, and no reader has an image with the replaced objects any more."""
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A master and two workers."""
-    with standalone(tmp_path_factory.mktemp("cluster")) as master:
-        yield master
 
 
 def make(folder: Path, name: str) -> tuple[ObjectStore, dict[int, int]]:
@@ -59,18 +51,20 @@ def make(folder: Path, name: str) -> tuple[ObjectStore, dict[int, int]]:
 
 @contextmanager
 def live_writer(store: ObjectStore) -> Iterator[list[int]]:
-    """Uploads to the node, several a second, while the block runs; yields the ids of its objects."""
+    """Uploads to the node, several a second, while the block runs, at least one; yields the ids of its objects."""
     written: list[int] = []
     ended = Event()
 
     def write() -> None:
         with ObjectCatalog.open(store) as catalog, catalog.open_node(NODE_ID) as writer:
             writer.open_streams([LIVE_STREAM])
-            while not ended.wait(0.3):
+            while True:
                 [object_id] = writer.prepare()
                 rows = [(LIVE_STREAM, len(written), len(written) + 1)]
                 writer.commit_upload(*put(catalog, object_id, rows))
                 written.append(object_id)
+                if ended.wait(0.3):
+                    break
 
     thread = Thread(target=write)
     thread.start()
@@ -82,12 +76,14 @@ def live_writer(store: ObjectStore) -> Iterator[list[int]]:
 
 
 @contextmanager
-def program(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """`tests.spark_jobs.on_executors`, started; killed afterwards, if it has not ended."""
+def program(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """`tests.spark_jobs.on_executors`, started; killed afterwards, if it has not ended. Its output is in a folder."""
     command = [sys.executable, "-m", "tests.spark_jobs.on_executors", *arguments]
-    with subprocess.Popen(  # noqa: S603 - our own
-        command, env=environment_of_spark(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as started:
+    with (
+        (folder / "output").open("wb") as output,
+        (folder / "errors").open("wb") as errors,
+        subprocess.Popen(command, env=environment_of_spark(), stdout=output, stderr=errors) as started,  # noqa: S603 - our own
+    ):
         try:
             yield started
         finally:
@@ -115,15 +111,30 @@ def check(store: ObjectStore, before: dict[int, int], written: list[int]) -> Non
     assert {each.key for each in store.list("") if not each.key.startswith("accel/")} == listed
 
 
-def wait_for(condition: Callable[[], object], what: str, running: subprocess.Popen[str] | None = None) -> None:
-    """Wait until a condition holds."""
-    for _ in range(PROGRAM_SECONDS * 5):
-        if condition():
-            return
-        if running is not None and running.poll() is not None:
-            break
-        time.sleep(0.2)  # noqa: TID251 - another process is waited for
-    pytest.fail(f"{what}: {running.communicate()[1][-3000:] if running else ''}")
+def wait_beside(running: subprocess.Popen[bytes], folder: Path, condition: Callable[[], object], what: str) -> None:
+    """Wait until a condition holds, while a program runs whose output is in a folder."""
+
+    def found() -> str:
+        return f"{what}: {(folder / 'errors').read_text()[-3000:]}"
+
+    def holds() -> object:
+        has_ended = running.poll() is not None  # before the look, which may find what it did last
+        if not (answer := condition()) and has_ended:
+            pytest.fail(found())
+        return answer
+
+    wait_for(holds, found)
+
+
+def lines(folder: Path) -> list[str]:
+    """What a program has written so far, line by line."""
+    return (folder / "output").read_text().splitlines()
+
+
+def merged(store: ObjectStore) -> int:
+    """How many of the objects of `make` were replaced."""
+    with ObjectCatalog.open(store) as catalog:
+        return len(set(range(OBJECTS)) - set(catalog.image().nodes[NODE_ID].object_ids.tolist()))
 
 
 def is_gone(process_id: int) -> bool:
@@ -133,32 +144,96 @@ def is_gone(process_id: int) -> bool:
         return True
 
 
-def test_copies_of_slow_tasks_and_a_lost_executor_lose_and_double_nothing(cluster: str, tmp_path: Path) -> None:
-    log = tmp_path / "events"
-    log.mkdir()
-    scenarios = ("slow before", "slow after", "lost")
-    worlds = {name: make(tmp_path, name) for name in scenarios}
-    with ExitStack() as stack:
-        written = [stack.enter_context(live_writer(worlds[name][0])) for name in scenarios]
-        done = stack.enter_context(program(cluster, str(tmp_path), str(log), *scenarios))
-        output, errors = done.communicate(timeout=PROGRAM_SECONDS)
-    assert done.returncode == 0, errors[-4000:]
-    statuses = json.loads(output.splitlines()[-1])
-    assert sorted(set(statuses["slow before"])) == ["committed"]
-    assert sorted(set(statuses["slow after"])) == ["committed", "done by another attempt"]
-    assert sorted(set(statuses["lost"])) == ["committed"]
-    before, after, lost = tasks_by_stage(log)
-    for started in (before, after):
+@dataclass(frozen=True)
+class Killed:
+    """What a program left that ran scenarios one after another, each beside a live writer, until it was killed in one.
+
+    Args:
+        worlds: of each scenario, its store and what the streams held before.
+        written: of each scenario, the ids of the objects of the writer.
+        statuses: of each scenario that ended, those of its groups.
+        tasks: of each scenario, the tasks that merged groups and have started.
+        ended: the ids of tasks that have ended.
+        next_run: the report of a compaction of the last scenario's store by another program, beside the writer.
+    """
+
+    worlds: dict[str, tuple[ObjectStore, dict[int, int]]]
+    written: dict[str, list[int]]
+    statuses: dict[str, list[str]]
+    tasks: dict[str, list[dict[str, Any]]]
+    ended: set[int]
+    next_run: CompactionReport
+
+    def check(self, name: str) -> None:
+        """Nothing is lost or doubled in a scenario, and nothing is left behind."""
+        check(*self.worlds[name], self.written[name])
+
+
+SCENARIOS = ("slow before", "slow after", "lost", "waits")
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
+    """All scenarios in one program, on a cluster of their own, as most of their time is that of starts of Java."""
+    folder, log = tmp_path_factory.mktemp("scenarios"), tmp_path_factory.mktemp("events")
+    worlds = {name: make(folder, name) for name in SCENARIOS}
+    store = worlds["waits"][0]
+    written = {}
+    with standalone(folder) as cluster, program(folder, cluster, str(folder), str(log), *SCENARIOS) as driver:
+        for done, name in enumerate(SCENARIOS[:-1], 1):
+            with live_writer(worlds[name][0]) as written[name]:
+                wait_beside(driver, folder, lambda: len(lines(folder)) >= done, f"{name} did not end")  # noqa: B023 - now
+        with live_writer(store) as written["waits"]:
+            begun, first = folder / "waits.begun", SOURCES * (WAITING_FROM - 1)
+            wait_beside(driver, folder, begun.exists, "the last scenario did not begin")
+            wait_beside(driver, folder, lambda: merged(store) >= first, f"expected {first} objects that were replaced")
+            wait_beside(driver, folder, lambda: len(tasks_by_stage(log)) == len(SCENARIOS), "the log is not complete")
+            driver.send_signal(signal.SIGKILL)
+            driver.wait()
+            wait_for(lambda: is_gone(int(begun.read_text())), lambda: "the worker goes on")
+            with ObjectCatalog.open(store) as catalog:
+                report = compact(catalog, plan_compaction(catalog, SETTINGS))
+    statuses = map(json.loads, lines(folder))
+    return Killed(
+        worlds,
+        written,
+        dict(zip(SCENARIOS, statuses, strict=False)),
+        dict(zip(SCENARIOS, tasks_by_stage(log), strict=True)),
+        {each["Task Info"]["Task ID"] for each in named(events(log), "TaskEnd")},
+        report,
+    )
+
+
+def test_copies_of_slow_tasks_lose_and_double_nothing(killed: Killed) -> None:
+    assert set(killed.statuses["slow before"]) == {"committed"}
+    assert set(killed.statuses["slow after"]) == {"committed", "done by another attempt"}
+    for name in ("slow before", "slow after"):
+        started = killed.tasks[name]
         assert len({each["Index"] for each in started}) >= 8
         assert [each["Index"] for each in started if each["Speculative"]] == [0]
-    assert sorted(each["Attempt"] for each in lost if each["Index"] == 0) == [0, 1]
-    assert {each["Attempt"] for each in lost if each["Index"] != 0} == {0}, "only its item ran again"
-    for name, ids in zip(scenarios, written, strict=True):
-        check(*worlds[name], ids)
+        assert {each["Task ID"] for each in started} <= killed.ended
+        killed.check(name)
+
+
+def test_a_lost_executor_loses_and_doubles_nothing(killed: Killed) -> None:
+    started = killed.tasks["lost"]
+    assert {each["Attempt"] for each in started if each["Index"] != 0} == {0}, "only its item ran again"
+    again = [each for each in started if each["Index"] == 0 and not each["Speculative"]]
+    assert len(again) == 2
+    assert {each["Task ID"] for each in started} <= killed.ended
+    assert set(killed.statuses["lost"]) <= {"committed", "done by another attempt"}
+    killed.check("lost")
+
+
+def test_what_a_killed_driver_did_not_do_the_next_run_does(killed: Killed) -> None:
+    assert "waits" not in killed.statuses
+    assert killed.next_run.failed_groups == 0
+    assert killed.next_run.rewritten_objects > 0
+    killed.check("waits")
 
 
 def tasks_by_stage(log: Path) -> list[list[dict[str, Any]]]:
-    """The tasks that started, by stage, of the stages that merge groups; all of them have ended."""
+    """The tasks that started, by stage, of the stages that merge groups."""
     found = events(log)
     merging = [
         stage_id
@@ -166,40 +241,19 @@ def tasks_by_stage(log: Path) -> list[list[dict[str, Any]]]:
         if "merge groups" in each["Properties"].get("spark.job.description", "")
         for stage_id in each["Stage IDs"]
     ]
-    ended = {each["Task Info"]["Task ID"] for each in named(found, "TaskEnd")}
     started = named(found, "TaskStart")
-    assert {each["Task Info"]["Task ID"] for each in started} == ended
     return [[each["Task Info"] for each in started if each["Stage ID"] == stage_id] for stage_id in merging]
 
 
-def test_what_a_killed_driver_did_not_do_the_next_run_does(cluster: str, tmp_path: Path) -> None:
+def test_a_server_goes_on_when_its_client_is_killed(server: dict[str, str], tmp_path: Path) -> None:
     store, before = make(tmp_path, "waits")
-    (tmp_path / "events").mkdir()
-    mark = tmp_path / "waits.mark"
-    arguments = (cluster, str(tmp_path), str(tmp_path / "events"), "waits")
-    with live_writer(store) as written, program(*arguments) as driver:
-        wait_for(mark.exists, "the attempt did not begin", driver)
-        driver.send_signal(signal.SIGKILL)
-        driver.wait()
-        wait_for(lambda: is_gone(int(mark.read_text())), "the worker goes on")
-        with ObjectCatalog.open(store) as catalog:
-            report = compact(catalog, plan_compaction(catalog, SETTINGS))
-    assert report.failed_groups == 0
-    assert report.rewritten_objects > 0
-    check(store, before, written)
-
-
-def test_a_server_goes_on_when_its_client_is_killed(tmp_path: Path) -> None:
-    store, before = make(tmp_path, "waits")
-    mark = tmp_path / "waits.mark"
-    with ExitStack() as stack:
-        url = stack.enter_context(connect_server(tmp_path, {}))
-        client = stack.enter_context(program(url, str(tmp_path), str(tmp_path), "waits"))
-        wait_for(mark.exists, "the attempt did not begin", client)
-        written = stack.enter_context(live_writer(store))  # now, so that the plan has all of the objects and no other
+    with program(tmp_path, server[SERVER_URL], str(tmp_path), str(tmp_path), "waits") as client:
+        wait_beside(client, tmp_path, (tmp_path / "waits.begun").exists, "the attempt did not begin")
         client.send_signal(signal.SIGKILL)
         client.wait()
-        with ObjectCatalog.open(store) as catalog:
-            replaced = set(range(OBJECTS))
-            wait_for(lambda: replaced.isdisjoint(catalog.refresh().nodes[NODE_ID].object_ids.tolist()), "it stopped")
+    assert merged(store) < OBJECTS
+    with live_writer(store) as written:  # now, so that the plan has all of the objects and no other
+        wait_for(lambda: written, lambda: "nothing was written")
+        (tmp_path / "waits.go").touch()
+        wait_for(lambda: merged(store) == OBJECTS, lambda: f"it stopped: {merged(store)} objects were replaced")
     check(store, before, written)

@@ -8,13 +8,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from accel.errors import MissingExtra
+from accel.system import SYSTEM
 from spark_jobs import session as session_module
 from spark_jobs.session import (
     SparkNotStarted,
@@ -28,6 +28,7 @@ from spark_jobs.session import (
 )
 from spark_jobs.tasks import StoreSpec
 from tests.accel.cli.worlds import run
+from tests.spark_jobs.clusters import HANG_SECONDS, LOOK_SECONDS, OF_EACH_JVM, wait_for
 from tests.spark_jobs.worlds import job, make_catalog
 
 if TYPE_CHECKING:
@@ -196,7 +197,8 @@ def test_spark_that_does_not_start_says_why_in_one_sentence_also_as_json(bucket:
     make_catalog(bucket.open())
     command = ["catalog", "verify", bucket.url, "--spark", "--master", "nowhere[1]", "--output", "json"]
     program = [sys.executable, "-m", "accel.cli", *command]
-    done = subprocess.run(program, capture_output=True, text=True, check=False, timeout=200)  # noqa: S603 - our own
+    environment = {**os.environ, **OF_EACH_JVM}
+    done = subprocess.run(program, env=environment, capture_output=True, text=True, check=False, timeout=HANG_SECONDS)  # noqa: S603 - our own
     assert (done.returncode, done.stdout) == (1, "")
     *notes, last = done.stderr.splitlines()
     found = json.loads(last)
@@ -227,7 +229,7 @@ def test_spark_connect_without_its_packages_says_what_to_install(monkeypatch: py
 
 
 FAKE_SPARK = """#!/bin/sh
-sleep 60 &
+sleep 1200 &
 echo $$ $! > "$0.part" && mv "$0.part" "$0.pids"
 wait
 """
@@ -253,8 +255,8 @@ def test_ctrl_c_while_spark_starts_leaves_no_process(tmp_path: Path) -> None:
     )
     told = Path(f"{script}.pids")
     while starting.poll() is None and not told.exists():
-        time.sleep(0.05)  # noqa: TID251 - another process is waited for
+        SYSTEM.sleep(LOOK_SECONDS)
     starting.send_signal(signal.SIGINT)
-    _, errors = starting.communicate(timeout=60)
+    _, errors = starting.communicate(timeout=HANG_SECONDS)
     assert b"KeyboardInterrupt" in errors
-    assert not [pid for pid in map(int, told.read_text().split()) if is_running(pid)]
+    wait_for(lambda: not any(map(is_running, map(int, told.read_text().split()))), lambda: "a process goes on")

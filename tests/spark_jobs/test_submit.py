@@ -16,7 +16,7 @@ from spark_jobs import submit
 from spark_jobs.tasks import StoreSpec
 from tests.counting import ROOT
 from tests.docs.pages import blocks, page_named
-from tests.spark_jobs.clusters import HOME, executors_of_their_own
+from tests.spark_jobs.clusters import HANG_SECONDS, HOME, executors_of_their_own
 from tests.spark_jobs.worlds import fill, make_catalog
 
 PACKAGES = ("accel", "bloom", "loaders", "range_index", "spark_jobs")
@@ -76,7 +76,14 @@ def test_executors_run_the_environment_of_an_archive_as_the_page_says(
         assert before in text
         text = text.replace(before, after)
     monkeypatch.setenv("PATH", f"{HOME / 'bin'}:{os.environ['PATH']}")
-    done = subprocess.run(["sh", "-c", text], capture_output=True, text=True, cwd=tmp_path, check=False, timeout=280)  # noqa: S603, S607 - the page's program
+    done = subprocess.run(  # noqa: S603 - the page's program
+        ["sh", "-c", text],  # noqa: S607
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+        timeout=HANG_SECONDS,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout[done.stdout.index("{") :])["report"]["failed_groups"] == 0
     assert "/work/" in found.read_text()

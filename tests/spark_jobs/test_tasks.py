@@ -28,7 +28,8 @@ from spark_jobs.tasks import (
     run_items,
     this_attempt,
 )
-from tests.spark_jobs.clusters import events, named
+from tests.counting import ROOT
+from tests.spark_jobs.clusters import HANG_SECONDS, events, named, wait_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,7 +74,7 @@ def leaves_a_mark(folder: Path, value: int) -> int:
 
 def waits(value: int) -> int:
     if value == 1:
-        threading.Event().wait(250)
+        threading.Event().wait(HANG_SECONDS)
     return value
 
 
@@ -131,7 +132,7 @@ def test_executors_without_the_packages_or_with_another_version_are_refused_befo
     if context is None:
         session.addArtifacts(str(other), pyfile=True)
     else:
-        for name, value in {"PYTHONPATH": str(tmp_path), "PYTHONSAFEPATH": "1"}.items():
+        for name, value in {"PYTHONPATH": f"{tmp_path}:{ROOT}", "PYTHONSAFEPATH": "1"}.items():
             monkeypatch.setitem(context.environment, name, value)
     with pytest.raises(
         MissingExtra, match=r"ModuleNotFoundError: No module named 'spark_jobs\.tasks'.*spark\.archives"
@@ -232,10 +233,10 @@ def test_ctrl_c_and_progress_that_raises_cancel_what_still_runs(
         if done == 1:
             act()
 
-    before = len(named(events(event_log), "JobEnd"))
+    def failed() -> int:
+        return sum(each["Job Result"]["Result"] == "JobFailed" for each in named(events(event_log), "JobEnd"))
+
+    before = failed()
     with pytest.raises(expected):
         run_items(spark, waits, [0, 1], name="try", progress=react)
-    pause = threading.Event()
-    while len(found := named(events(event_log), "JobEnd")) == before:
-        pause.wait(0.1)
-    assert found[-1]["Job Result"]["Result"] == "JobFailed"
+    wait_for(lambda: failed() > before, lambda: "the job was not cancelled")
