@@ -36,7 +36,7 @@ CELL_DATA_BYTES_MAX: Final = 1 << 19
 TEXT_LINES_MAX: Final = 200
 
 _DRAW: Final = """
-const told = JSON.parse(document.getElementById("data").textContent);
+const told = parseExact(document.getElementById("data").textContent);
 document.body.append(patterns());
 const main = document.querySelector("main");
 const draw = () => main.replaceChildren(...CELLS[told.view](told.data, Math.max(280, main.clientWidth)));

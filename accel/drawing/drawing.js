@@ -24,7 +24,25 @@ export function svg(name, attributes = {}, ...children) {
   return made;
 }
 
-export const count = (number) => Number(number).toLocaleString("en");
+// A whole number beyond 2^53: exact as text, and near enough for the place of a mark.
+class Exact extends Number {
+  constructor(text) { super(text); this.text = text; }
+  toString() { return this.text; }
+  toJSON() { return this.text; }
+}
+
+// As JSON.parse, but whole numbers beyond 2^53 are `Exact`: offsets and ids have 64 bits.
+export function parseExact(text) {
+  const marked = text.replace(/"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*/g, (token) => (/^-?\d{16,}$/.test(token) ? `{"$whole":"${token}"}` : token));
+  return JSON.parse(marked, (_, value) => {
+    const whole = value !== null && typeof value === "object" ? value.$whole : undefined;
+    return typeof whole !== "string" ? value : Number.isSafeInteger(Number(whole)) ? Number(whole) : new Exact(whole);
+  });
+}
+
+// The difference of two whole numbers, computed exactly.
+const minus = (one, other) => (one instanceof Exact || other instanceof Exact ? Number(BigInt(`${one}`) - BigInt(`${other}`)) : one - other);
+export const count = (number) => (number instanceof Exact ? BigInt(number.text) : Number(number)).toLocaleString("en");
 export const counted = (number, what) => `${count(number)} ${what}${number === 1 ? "" : "s"}`;
 export const share = (part, whole) => (whole ? `${((100 * part) / whole).toFixed(1)} %` : "–");
 export const moment = (ms) => new Date(ms).toISOString().slice(0, 19).replace("T", " ");
@@ -90,18 +108,24 @@ export function legend(items) {
 function offsetsOf(map, trace) {
   const spans = [...map.nodes.flatMap((each) => [...each.known.map(([, , start, end]) => [start, end]), ...each.owned]),
     ...map.stream_objects.map(([, start, end]) => [start, end])];
-  let low = Infinity;
-  let high = -Infinity;
-  const take = (offset) => { if (offset >= 0) { low = Math.min(low, offset); high = Math.max(high, offset); } };
+  let low = null;
+  let high = null;
+  const take = (offset) => {
+    if (offset >= 0 && (low === null || minus(offset, low) < 0)) low = offset;
+    if (offset >= 0 && (high === null || minus(offset, high) > 0)) high = offset;
+  };
   for (const [start, end] of spans) { take(start); take(end); }
   for (const offset of trace ? [trace.request.start, trace.request.end] : []) {
-    if (high <= low || offset <= high + (high - low)) take(offset); // a read far beyond would leave no room for the rest
+    // a read far beyond would leave no room for the rest
+    if (high === null || minus(high, low) <= 0 || minus(offset, high) <= minus(high, low)) take(offset);
   }
-  return high > low ? [low, high] : [low < Infinity ? low : 0, (low < Infinity ? low : 0) + 1];
+  if (low === null) return [0, 1];
+  return minus(high, low) > 0 ? [low, high] : [low, low instanceof Exact ? new Exact(`${BigInt(low.text) + 1n}`) : low + 1];
 }
 
 function axis(low, high, width) {
-  const x = (offset) => LEFT + ((width - LEFT - 10) * (Math.min(Math.max(offset, low), high) - low)) / (high - low);
+  const whole = minus(high, low);
+  const x = (offset) => LEFT + ((width - LEFT - 10) * Math.min(Math.max(minus(offset, low), 0), whole)) / whole;
   const labels = (y) => [svg("text", {x: LEFT, y}, `offset ${count(low)}`), svg("text", {x: width - 10, y, "text-anchor": "end"}, count(high))];
   return {low, high, x, labels};
 }
@@ -175,7 +199,7 @@ function drawRuns(rows, {x}, height, joins) {
 const drawKnown = (each, scale, {step, y}) => drawRuns(each.known.map(([position, ...rest]) => [y(position), ...rest]), scale, step - .5,
   (last, at) => at <= last.end + 1);
 
-const answerIds = (trace) => new Set((trace && trace.answer ? trace.answer.objects : []).map((found) => found.object_id));
+const answerIds = (trace) => new Set((trace && trace.answer ? trace.answer.objects : []).map((found) => `${found.object_id}`));
 const SOURCES = {image: "named by the image", memory: "known from memory", snapshot: "known from the snapshot", opened: "opened just now"};
 const picked = (id, x, y, width, height) => titled("rect", {class: "picked", x, y, width: Math.max(3, width), height: Math.max(3, height)}, `the answer has object ${id}`);
 
@@ -184,7 +208,7 @@ function drawRead(each, trace, {x, high}, {step, top, bottom, y, has}) {
   const parts = [svg("rect", {class: "read", x: x(start), y: top - 4, width: Math.max(2, x(end < 0 ? high : end) - x(start)), height: bottom - top + 8})];
   const ids = answerIds(trace);
   for (const [position, id, from, to] of each.known) {
-    if (ids.has(id)) parts.push(picked(id, x(from), y(position), x(to) - x(from), step - .5));
+    if (ids.has(`${id}`)) parts.push(picked(id, x(from), y(position), x(to) - x(from), step - .5));
   }
   const drawn = new Set();
   const numbers = new Map(); // by place, above all boxes: where there is room
@@ -226,7 +250,7 @@ function drawNode(each, scale, trace, width) {
 function drawOwn(map, scale, trace, width) {
   const ids = answerIds(trace);
   const label = `${counted(map.stream_objects.length, "object")} of this stream alone`;
-  const taken = map.stream_objects.filter(([id]) => ids.has(id)).slice(0, DRAWN_MAX);
+  const taken = map.stream_objects.filter(([id]) => ids.has(`${id}`)).slice(0, DRAWN_MAX);
   const parts = [...drawRuns(map.stream_objects.map((own) => [4, ...own]), scale, 16, (last, at) => at - last.x < 3),
     ...taken.map(([id, start, end]) => picked(id, scale.x(start), 4, scale.x(end) - scale.x(start) - 1, 16))];
   return node("figure", {}, node("figcaption", {}, label), drawing(label, width, 44, ...parts, ...scale.labels(38)));

@@ -1,5 +1,5 @@
 // The console: asks the sidecar's routes, and shows what they tell. No library, nothing from elsewhere.
-import {answerText, bar, comparison, count, figure, historyText, historyView, legend, mapView, node, patterns, share, size, svg, table,
+import {answerText, bar, comparison, count, figure, historyText, historyView, legend, mapView, node, parseExact, patterns, share, size, svg, table,
   traceItems} from "/drawing.js";
 
 const POLL_MS = 5000;
@@ -29,7 +29,7 @@ async function ask(path) {
   }
   const text = await reply.text();
   let told = null;
-  try { told = JSON.parse(text); } catch (error) { throw new Problem(`The sidecar answered ${reply.status}, without JSON.`); }
+  try { told = parseExact(text); } catch (error) { throw new Problem(`The sidecar answered ${reply.status}, without JSON.`); }
   if (reply.status === 401) throw new TokenNeeded(told.title);
   if (!reply.ok && path !== "/readyz") {
     throw new Problem([told.title, told.detail, told.advice].filter(Boolean).join(" — ") || `The sidecar answered ${reply.status}.`);
@@ -171,15 +171,16 @@ const keyOf = (trace) => (trace ? JSON.stringify(trace.request) : "");
 
 // What was drawn of a stream is kept, with the last trace of each read, and the same of the image before.
 function remember(map, trace) {
-  let kept = seen.get(map.stream_id);
+  const key = `${map.stream_id}`;
+  let kept = seen.get(key);
   if (!kept || kept.now.map.image_version !== map.image_version) kept = {before: kept ? kept.now : null, now: {map, traces: new Map()}};
   kept.now.map = map;
   if (trace) {
     const first = kept.now.traces.get(keyOf(trace)); // a repeated lookup opens nothing: the first one is what is compared
     if (!first && kept.now.traces.size < STREAMS_MAX) kept.now.traces.set(keyOf(trace), trace);
   }
-  seen.delete(map.stream_id);
-  seen.set(map.stream_id, kept);
+  seen.delete(key);
+  seen.set(key, kept);
   if (seen.size > STREAMS_MAX) seen.delete(seen.keys().next().value);
   return kept;
 }
@@ -216,6 +217,7 @@ async function asked(path) {
 
 async function explain(form) {
   const query = new URLSearchParams(new FormData(form));
+  remain(query);
   const trace = await asked(`/v1/explain?${query}`);
   byId("answer").textContent = answerText(trace);
   byId("trace").replaceChildren(...traceItems(trace));
@@ -233,6 +235,7 @@ async function mapOnly(form) {
 
 async function history(form) {
   const path = `/v1/streams/${encodeURIComponent(form.scope.value)}/${encodeURIComponent(form.stream.value)}`;
+  remain(new URLSearchParams(new FormData(form)));
   byId("history-text").textContent = "";
   byId("epochs").replaceChildren();
   drawn.delete("epochs");
@@ -243,6 +246,20 @@ async function history(form) {
 }
 
 // The page's life
+
+// What is shown is in the page's URL, which may be shared; the token is not.
+const remain = (query) => window.history.replaceState(null, "", `#${query}`);
+
+let hasOpened = false;
+
+function openShared() {
+  if (hasOpened) return;
+  hasOpened = true;
+  const given = new URLSearchParams(location.hash.slice(1));
+  const form = byId(given.has("scope") ? "history-form" : "read");
+  for (const [name, value] of given) if (form.elements[name]) form.elements[name].value = value;
+  if ([...given].length) form.requestSubmit();
+}
 
 function guarded(work) {
   return async () => {
@@ -266,6 +283,7 @@ async function poll() {
   showSlow(await ask("/v1/slow"));
   showHot(await ask("/v1/hot"));
   draw("rounds", roundsView);
+  openShared();
   return true;
 }
 

@@ -256,3 +256,48 @@ def test_slow_lookups_and_hot_streams_are_listed(browser: Browser) -> None:
         expect(one.page.get_by_role("table", name="Hot nodes")).to_be_visible()
         assert one.violations() == []
         assert one.troubles == []
+
+
+BIG = 2**62 + 1
+
+
+@WITH_BROWSER
+def test_offsets_beyond_2_to_the_53_are_exact_and_a_url_shows_the_same_read(browser: Browser) -> None:
+    image = {
+        "streams": [
+            {
+                "stream_id": 2**60 + 1,
+                "start_offset": BIG,
+                "ranges": [{"range_index": 0, "start": BIG, "end": -1, "node_id": 4}],
+                "stream_objects": [{"object_id": 2**61 + 3, "start": BIG, "end": BIG + 2}],
+            }
+        ],
+        "nodes": [{"node_id": 4, "stream_set_objects": []}],
+    }
+    source = accel.StaticImages(accel.MetadataImage.from_dict(image))
+    with shown(browser, filled(1), {"images": lambda: source}) as one:
+        one.explain(2**60 + 1, BIG, BIG + 2)
+        expect(one.page.locator("#answer")).to_contain_text(f"end at {BIG + 2:,}")
+        expect(one.page.locator("#trace")).to_contain_text(f"Took object {2**61 + 3} with [{BIG:,}, {BIG + 2:,})")
+        expect(one.page.locator("#map")).to_contain_text(f"offset {BIG:,}")
+        expect(one.page.locator("#map .picked title")).to_have_text(f"the answer has object {2**61 + 3}")
+        again = one.page.context.new_page()
+        again.goto(one.page.url)
+        expect(again.locator("#answer")).to_contain_text(f"end at {BIG + 2:,}")
+        assert again.locator("#read").get_by_label("Start").input_value() == str(BIG)
+        assert one.troubles == []
+
+
+@WITH_BROWSER
+def test_numbers_are_parsed_as_json_has_them(browser: Browser) -> None:
+    text = (
+        '{"a": "9007199254740993 \\" 1", "b": 0.12345678901234567, '
+        '"c": [-9007199254740993, 9007199254740991], "d": "", "e": null}'
+    )
+    with shown(browser, filled(1)) as one:
+        told = one.page.evaluate(
+            "async (text) => JSON.stringify((await import('/drawing.js')).parseExact(text))",
+            text,
+        )
+    expected = {**json.loads(text), "c": ["-9007199254740993", 9007199254740991]}
+    assert json.loads(told) == expected

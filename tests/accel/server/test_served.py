@@ -31,10 +31,16 @@ class Served:
     """A sidecar that runs in a thread."""
 
     def __init__(
-        self, store: ObjectStore, tls: Tls | None = None, *, lookups: Settings | None = None, **chosen: Any
+        self,
+        store: ObjectStore,
+        tls: Tls | None = None,
+        *,
+        lookups: Settings | None = None,
+        images: Any = None,
+        **chosen: Any,
     ) -> None:
         self.settings = SidecarSettings(port=0, token=TOKEN, **chosen)
-        app = sidecar_app(Sidecar(CountingStore(store), self.settings, lookups=lookups), [other()])
+        app = sidecar_app(Sidecar(CountingStore(store), self.settings, lookups=lookups, images=images), [other()])
         self.server = make_server(app, self.settings, tls)
         self.server.config.host = "127.0.0.1"  # whatever the settings say that it is for
         self.trusted = None if tls is None else ssl.create_default_context(cafile=str(tls.certificate))
