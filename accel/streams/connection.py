@@ -505,8 +505,8 @@ class Connection(Closing):
 
     def _opened_catalog(self, opened: Callable[[], ObjectCatalog]) -> ObjectCatalog:
         catalog = self._part("catalog", opened, ObjectCatalog.close, ObjectCatalog.close)
-        if self._maintenance is not None:
-            self._part("maintenance", self._open_maintainer, lambda made: made.close(), lambda made: made.stop())
+        if self._maintenance is not None:  # its lease ends after an error, too: others need not wait
+            self._part("maintenance", self._open_maintainer, lambda made: made.close(), lambda made: made.close())
         return catalog
 
     def _open_maintainer(self) -> Maintainer:

@@ -354,6 +354,9 @@ def test_a_sidecar_has_it_by_a_flag() -> None:
         await sidecar.close()
 
     asyncio.run(main())
+    with ObjectCatalog.open(store) as catalog:
+        [run] = read_runs(catalog.parts.keys.tables).by_kind[MAINTAIN].value.runs
+    assert run.status == "done", "the lease has ended with the sidecar"
     assert Bucket().error("serve --maintain --image image.json")[0] == 2
 
 
