@@ -94,7 +94,7 @@ class JobRun(Struct, frozen=True, kw_only=True):
         began_ms: milliseconds since 1970, by the store's clock.
         ended_ms: the same; nil = it still runs, or was killed.
         outcome: `done`, `stopped` by a signal, or `failed` by an error; empty as long as it has not ended.
-        items: objects that were merged or retired, opened for hints, or deleted.
+        items: objects that were merged or retired, opened for hints, or deleted; looks, of `maintain`.
         size_bytes: of merged and retired objects, of written hints, or of deleted objects.
         requests: as the job's report counts them; of a collection by a program, those for objects and journals.
         failures: groups, nodes and objects that could not be done, and the error that ended the run.
