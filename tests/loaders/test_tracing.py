@@ -99,7 +99,7 @@ def test_a_failed_request_is_a_failed_span_without_the_text_of_its_error(spans: 
         one.get_objects(STREAM, 5)
     failed = {span.name: span for span in spans.get_finished_spans() if not span.status.is_ok}
     assert {"accel.store get_tail", "accel.load", "accel.lookup"} <= failed.keys()
-    assert (failed["accel.load"].attributes or {})["error.type"] == "StoreUnavailable"
+    assert (failed["accel.load"].attributes or {})["error.type"] == "StoreThrottled"
     assert not any(span.events or span.status.description for span in failed.values())
 
 

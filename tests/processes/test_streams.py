@@ -254,7 +254,7 @@ def test_a_connection_for_tasks_refuses_in_a_child_and_goes_on_here() -> None:
 
 VALUES = {
     "Answer", "CatalogSettings", "ConnectionSettings", "Ending", "Event", "FormatRecord", "MetadataImage", "ObjectRef",
-    "ReaderSettings", "Request", "RetentionPolicy", "StoreSettings", "Settings", "StreamConfiguration",
+    "ReaderSettings", "RecordBatch", "Request", "RetentionPolicy", "StoreSettings", "Settings", "StreamConfiguration",
 }  # fmt: skip
 REFUSE = {
     "AsyncConnection", "AsyncGroupReader", "AsyncStreamReader", "AsyncStreamWriter", "Connection", "GroupReader",

@@ -175,7 +175,7 @@ def test_what_cannot_be_read_is_unchecked_and_ends_with_1(world: World, monkeypa
     monkeypatch.setattr(options, "open_store", failing)
     code, found = verified(world, "--all", "--parallel", "1")
     assert (code, found["ok"], found["objects_checked"]) == (1, False, 20)
-    assert [(each["object_id"], each["type"]) for each in found["unchecked"]] == [(0, "StoreUnavailable")]
+    assert [(each["object_id"], each["type"]) for each in found["unchecked"]] == [(0, "StoreThrottled")]
     world.store.delete(LAYOUT.object_key(42))
     assert world.run("object", "verify", "--all", "--parallel", "1", "--quiet").exit_code == 3  # problems weigh more
 

@@ -128,7 +128,7 @@ def test_probabilities_are_kept_and_repeat_with_their_seed() -> None:
     assert (outcomes, injected) == run(5)
     assert outcomes != run(6)[0]
     assert injected[Fault.SHORT_BODY] == 0, "it cannot hit a write"
-    assert injected[Fault.SLOW_DOWN] == outcomes.count("StoreUnavailable") == pytest.approx(200, abs=50)
+    assert injected[Fault.SLOW_DOWN] == outcomes.count("StoreThrottled") == pytest.approx(200, abs=50)
     assert injected[Fault.CONFLICT] == outcomes.count("WriteConflict") == pytest.approx(400, abs=70)
 
 
