@@ -15,6 +15,8 @@ streams.
 
 import sys
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if sys.platform == "win32":
@@ -23,7 +25,28 @@ if sys.platform == "win32":
         "run it in WSL 2 or a container; programs of Windows reach it over HTTP (accel serve)."
     )
 
-from accel.errors import (
+_OWN = {"bloom": "FilterMatrix", "loaders": "`object_index`", "range_index": "StreamRangeIndex"}
+"""Packages that other projects may have, too -> a text that ours begins with."""
+
+
+def _check_own_packages() -> None:
+    home = Path(__file__).parent.parent
+    for name, text in _OWN.items():
+        spec = find_spec(name)
+        found = (
+            "nothing" if spec is None else spec.origin or f"a folder without code, {spec.submodule_search_locations}"
+        )
+        source = getattr(spec and spec.loader, "get_source", lambda _: None)(name)
+        if Path(found).parent.parent != home or (source is not None and text not in source):
+            advice = (
+                "install accel-streams into an environment of its own, and run Python where no folder has this name"
+            )
+            raise ImportError(f"expected the package {name} of Accel in {home}, found {found}: {advice}")
+
+
+_check_own_packages()  # before the first of them is imported
+
+from accel.errors import (  # noqa: E402 - see above
     ImageTooOld,
     PositionTruncated,
     SessionFenced,

@@ -781,4 +781,7 @@ class LookupTimedOut(AccelError, TimeoutError):
 class MissingExtra(AccelError, ImportError):
     """An optional part of Accel is not installed."""
 
-    advice = "install the extra that the message names"
+    advice = (
+        "install the extra that the message names; in a checkout: pip install -e '.[NAME]', of a wheel: "
+        "pip install 'FILE.whl[NAME]'"
+    )

@@ -22,7 +22,7 @@ from accel.image import ImageVersion, MetadataImage, is_newer
 from accel.settings import POLL_SECONDS
 from loaders.errors import StoreUnavailable, redacted
 from loaders.lifetime import PerProcess, ProcessLock
-from loaders.settings import check_number, plain_arguments
+from loaders.settings import CONVERSIONS, check_number, plain_arguments
 
 if TYPE_CHECKING:
     from loaders.store import StoreSettings
@@ -151,6 +151,9 @@ class StaticImages:
         with (changed := self._changed()):
             came = changed.wait_for(lambda: is_newer(self._image.version, version), timeout_seconds)
             return self._image if came else None
+
+
+CONVERSIONS["ImageSource"] = lambda value: StaticImages(value) if isinstance(value, MetadataImage) else None
 
 
 @plain_arguments(ValueError)

@@ -45,7 +45,7 @@ from pathlib import Path
 from reprlib import repr as short_repr
 from threading import TIMEOUT_MAX
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -232,13 +232,28 @@ def _as_it_is(value: T) -> T:
 
 
 def _an_object(name: str, kind: str, value: T, refusal: Callable[[str], Exception], names: Mapping[str, object]) -> T:
-    """The value; a plain one is refused where an object is expected, and what has no items where a collection is."""
+    """The value, or what `CONVERSIONS` makes of it.
+
+    A plain value is refused where an object is expected, what has no items where a collection is, and an object of ours
+    where another kind of ours is.
+    """
     base = kind.partition("[")[0]
     wanted = Iterable if base in ("Sequence", "Collection") else names.get(base)  # any order of items, as arrays
-    is_plain = isinstance(value, str | int | float) or type(value).__module__ in _PLAIN_MODULES
-    if isinstance(wanted, type) and (is_plain or wanted is Iterable):
+    if type(value) is wanted or not isinstance(wanted, type):
+        return value
+    module = type(value).__module__
+    is_plain = isinstance(value, str | int | float) or module in _PLAIN_MODULES
+    is_ours = module.partition(".")[0] in _OUR_PACKAGES
+    if is_plain or is_ours or wanted is Iterable:
         is_one = wanted is Iterable and isinstance(value, str | bytes | bytearray | memoryview)
-        if is_one or vars(wanted).get("_is_protocol") or not isinstance(value, wanted):
+        if vars(wanted).get("_is_protocol"):
+            fits = is_ours and all(hasattr(value, each) for each in vars(wanted) if not each.startswith("_"))
+        else:
+            fits = not is_one and isinstance(value, wanted)
+        convert = CONVERSIONS.get(base)
+        if not fits and convert is not None and (made := convert(value)) is not None:
+            return cast("T", made)
+        if not fits:
             raise refusal(f"expected {kind} as {name}, found {_shown(value)}")
     return value
 
@@ -287,6 +302,10 @@ def _bool(value: Any) -> bool:
     return bool(value)
 
 
+CONVERSIONS: Final[dict[str, Taker]] = {}
+"""Annotation -> makes such an object of another value that can mean nothing else; returns None for all others."""
+
+_OUR_PACKAGES: Final = {"accel", "bloom", "loaders", "range_index"}
 _PLAIN_MODULES: Final = {"builtins", "datetime", "decimal", "fractions", "numpy", "pathlib"}
 
 _KINDS: Final[Mapping[str, tuple[str, Taker]]] = {

@@ -380,7 +380,7 @@ def installed() -> Iterator[Finding]:
     """Which extras are installed: whole, in part, or not at all."""
     for extra, (modules, purpose) in EXTRAS.items():
         missing = [each for each in modules if find_spec(each) is None]
-        check, install = f"extra {extra}", f"pip install 'accel-streams[{extra}]'"
+        check, install = f"extra {extra}", f"pip install 'accel-streams[{extra}]' (in a checkout: -e '.[{extra}]')"
         if not missing:
             yield Finding(check, State.OK, purpose)
         elif modules[0] in missing:

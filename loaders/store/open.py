@@ -24,7 +24,7 @@ from urllib.parse import unquote_to_bytes, urlsplit
 
 from loaders.errors import redacted
 from loaders.lifetime import ProcessLock
-from loaders.settings import plain_arguments
+from loaders.settings import CONVERSIONS, plain_arguments
 from loaders.store.decorated import PrefixedStore
 from loaders.store.memory import MemoryStore
 from loaders.store.settings import StoreSettings
@@ -71,6 +71,9 @@ def open_store(url: str, settings: StoreSettings | None = None) -> ObjectStore:
     store = _store_of(scheme.lower(), name, settings or StoreSettings())
     prefix = path.strip("/")
     return PrefixedStore(store, f"{prefix}/") if prefix else store
+
+
+CONVERSIONS["ObjectStore"] = lambda value: open_store(value) if isinstance(value, str) and "://" in value else None
 
 
 def _store_of(scheme: str, name: str, settings: StoreSettings) -> ObjectStore:

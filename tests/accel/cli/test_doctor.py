@@ -349,7 +349,7 @@ def test_an_extra_of_which_a_part_is_missing_is_told(monkeypatch: pytest.MonkeyP
     [server] = [each for each in installed() if each.state is not State.OK]
     assert (server.check, server.state) == ("extra server", State.FAILED)
     assert server.found == "starlette is there, uvicorn is missing"
-    assert server.advice == "pip install 'accel-streams[server]'"
+    assert server.advice == "pip install 'accel-streams[server]' (in a checkout: -e '.[server]')"
 
 
 def a_java(folder: Path, version: str) -> str:

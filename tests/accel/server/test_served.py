@@ -174,7 +174,7 @@ def test_other_routes_are_behind_the_guard_with_a_secret_of_their_own() -> None:
 
 def test_an_address_of_all_says_which_family_of_addresses_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     not_run = SimpleNamespace(run=lambda: None, signals=[])
-    monkeypatch.setattr("accel.server.serving.make_server", lambda *_: not_run)
+    monkeypatch.setattr("accel.server.serving.make_server", lambda *_, **__: not_run)
     monkeypatch.setattr("accel.server.serving.log_to_stderr", lambda *_: None)
     hosts = {
         "::": "on none of IPv4",
@@ -197,3 +197,4 @@ def test_serving_refuses_an_open_port_and_names_the_missing_extra(monkeypatch: p
     monkeypatch.setitem(sys.modules, "starlette.exceptions", None)
     missing = run("serve", "memory://nothing")
     assert (missing.exit_code, "accel-streams[server]" in missing.stderr) == (1, True)
+    assert "in a checkout: pip install -e '.[NAME]'" in missing.stderr
