@@ -25,6 +25,7 @@ _REASONS: Mapping[str, tuple[str, ...]] = {
         "accel.catalog.writer:NodeWriter.open_streams",
         "accel.cli.options:ReaderChoice.open",
         "accel.cli.options:StoreChoice.open",
+        "accel.cli.standard_streams:open_standard_streams",
         "accel.cli.stream.options:ScopeChoice.open",
         "accel.cli.stream.options:StreamChoice.open",
         "accel.hint_building.building:open_patiently",
@@ -74,6 +75,7 @@ _REASONS: Mapping[str, tuple[str, ...]] = {
     ),
     "finds an image's bytes; they are those of `load_image_file`": ("accel.image_source:read_image",),
     "click's own reading of a command line": (
+        "accel.cli.groups:CommandGroup.parse_args",
         "accel.cli.main:AccelGroup.parse_args",
         "accel.cli.options:StoreCommand.parse_args",
     ),

@@ -21,7 +21,7 @@ from accel.image import ObjectRef, is_newer
 from accel.image_source import PolledImages
 from accel.lookup.slow_lookups import SLOW_LOOKUPS_MAX
 from accel.lookup.stats import Counters, LookupStats, ReportLimit
-from accel.metrics import AccelCollector
+from accel.metrics import AccelCollector, NamedCollectors
 from accel.streams.rules.events import HostClock
 from accel.streams.shared.owners import OwnersTable
 from accel.system import SYSTEM, StoreClock
@@ -65,7 +65,7 @@ def lookups(_: Path) -> Iterator[Act]:
     with patch("accel.lookup.engine.HINT_TTL_SECONDS", 0.001):
         accelerator = ReadAccelerator(pushed, store, settings=SMALL)
     with accelerator as shared:
-        collector = AccelCollector(shared)
+        collector = NamedCollectors({"shared": AccelCollector(shared)})
 
         def act(number: int, chance: Random) -> None:
             start = chance.randrange(OBJECTS * LENGTH)

@@ -21,6 +21,7 @@ SHARED: dict[str, tuple[str, ...]] = {
         "accel.lookup.stats.LookupCounters",
         "accel.lookup.stats.ReportLimit",
         "accel.metrics.AccelCollector",
+        "accel.metrics.NamedCollectors",
         "loaders.hints.roots.RootCache",
         "loaders.hints.snapshots.SnapshotReader",
         "loaders.threads.DaemonThreads",
