@@ -23,6 +23,7 @@ LONG: Final[Mapping[str, Sequence[str]]] = {
     "tests/accel/cli/test_shared_folders.py::test_lost_and_found_of_a_volume_is_named_and_stops_no_command": [],
     "tests/accel/cli/test_stream_reads.py::test_who_interrupts_a_read_that_follows_learns_where_to_go_on": ["15"],
     "tests/accel/cli/test_stream_write.py::test_an_interrupted_write_says_how_many_events_are_durable": ["15"],
+    "tests/docs/test_newcomer.py::test_the_path_of_a_newcomer_takes_its_steps": [],
     "tests/accel/compaction/test_attempts.py::"
     "test_whatever_comes_between_two_requests_of_an_attempt_the_group_is_done_once": [
         "other_attempt",
