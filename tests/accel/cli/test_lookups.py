@@ -80,8 +80,10 @@ def test_an_explanation_begins_with_the_answer(world: World) -> None:
 
 def test_verbose_tells_of_each_request_on_stderr(world: World) -> None:
     result = world.run("get-objects", *QUESTION, "--verbose")
-    told = result.stderr.splitlines()
+    *told, causes = result.stderr.splitlines()
     assert len(told) == 11
+    assert causes.startswith("requests by cause: lookup 11 (")
+    assert causes.endswith("; 0 sent again in 0.0 us, 0 throttled")
     assert all(line.startswith("get_range ") and "/cluster/" in line for line in told)
 
 
