@@ -147,11 +147,11 @@ def test_ctrl_c_ends_a_command_with_what_was_done_in_a_line(tmp_path: Path, monk
     store = ("--store", f"file://{tmp_path}")
     assert run("catalog", "init", "--namespace", "n", *store).exit_code == 0
 
-    def interrupted(_: object, progress: Tell) -> None:
+    def interrupted(_: object, *, progress: Tell, scan: None) -> None:  # noqa: ARG001 - as it is called
         progress(3, 10)
         raise Stopped
 
-    monkeypatch.setattr("accel.cli.engines.verify", interrupted)
+    monkeypatch.setattr("accel.cli.catalog.verify.verify_catalog", interrupted)
     found = run("catalog", "verify", *store)
     assert found.exit_code == 130
     assert found.stderr.startswith("error: stopped by SIGINT")
