@@ -477,15 +477,14 @@ def _on_classic(context: SparkContext, described: str, tell: Callable[[int], obj
 
 
 def _tell_tasks_done(context: SparkContext, group: str, tell: Callable[[int], object], ended: Event) -> None:
-    tracker, told = context.statusTracker(), 0
+    tracker = context.statusTracker()
     with suppress(Exception):  # of a session that has ended
         while not ended.wait(PROGRESS_SECONDS):
             jobs = filter(None, map(tracker.getJobInfo, tracker.getJobIdsForGroup(group)))
             stages = filter(None, (tracker.getStageInfo(stage_id) for job in jobs for stage_id in job.stageIds))
             done = sum(stage.numCompletedTasks for stage in stages)
-            if done != told and not ended.is_set():
-                told = done
-                try:
+            if done and not ended.is_set():
+                try:  # also if no further task has ended: what `progress` looks at may have changed
                     tell(done)
                 except BaseException:  # noqa: BLE001 - the thread that waits for the query raises it
                     context.cancelJobGroup(group)

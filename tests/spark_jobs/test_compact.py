@@ -209,6 +209,7 @@ def test_a_stop_cancels_the_query_and_the_report_has_what_was_done(
 
     with monkeypatch.context() as patched:
         patched.setattr(compact, "_work_on", partial(first_ones, compact._work_on))
+        patched.setattr(compact, "POLL_SECONDS", 1.0)  # all that end have ended before
         report = compact_on_spark(spark, bucket, plan, progress=stop)
     done = [each for each in report.groups if not each.is_failure]
     assert 0 < len(done) < len(report.groups) == len(plan.groups)

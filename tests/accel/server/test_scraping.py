@@ -79,7 +79,7 @@ def test_a_prometheus_scrapes_a_sidecar(tmp_path: Path) -> None:
         def is_up() -> bool:
             try:
                 return value("up") == 1
-            except OSError:
+            except (OSError, ValueError):  # it does not listen, or says that it is not ready
                 return False
 
         try:
