@@ -21,8 +21,8 @@ MODULE_LINES_MIN = 60
 SMALL_MODULES_MAX = 20
 FUNCTION_LINES_MAX = 70
 BUDGET = {
-    "code lines": 61_455,
-    "code lines without benchmarks and optional rooms": 54_555,
+    "code lines": 61_454,
+    "code lines without benchmarks and optional rooms": 54_554,
     "files outside tests": 316,
     "circles of imports": 0,
     "arrows that run up": 0,
@@ -30,7 +30,7 @@ BUDGET = {
     "settings: classes": 13,
     "settings: fields": 96,
     "names of accel.__all__": 43,
-    "lines of tests": 101_510,
+    "lines of tests": 101_511,
     "decision records": 19,
     "words of decision records": 9_000,
     "words of the changelog": 202,
