@@ -121,24 +121,27 @@ def test_executors_without_the_packages_or_with_another_version_are_refused_befo
 ) -> None:
     monkeypatch.setattr(tasks, "is_local", lambda _: False)
     monkeypatch.setattr(tasks, "_with_packages", set())
-    work = partial(leaves_a_mark, tmp_path)
+    marks, others = tmp_path / "marks", tmp_path / "others"
+    marks.mkdir()
+    others.mkdir()
+    work = partial(leaves_a_mark, marks)
     with monkeypatch.context() as patched:
         patched.setattr(tasks, "release_version", lambda: "9.9")
         with pytest.raises(MissingExtra, match=r"expected Accel 9\.9 on the executors of Spark, found version "):
             run_items(spark, work, [1], name="try")
-    other = tmp_path / "spark_jobs.py"
+    other = others / "spark_jobs.py"
     other.write_text("")
     context, session = context_of(spark), spark.newSession()
     if context is None:
         session.addArtifacts(str(other), pyfile=True)
     else:
-        for name, value in {"PYTHONPATH": f"{tmp_path}:{ROOT}", "PYTHONSAFEPATH": "1"}.items():
+        for name, value in {"PYTHONPATH": f"{others}:{ROOT}", "PYTHONSAFEPATH": "1"}.items():
             monkeypatch.setitem(context.environment, name, value)
     with pytest.raises(
         MissingExtra, match=r"ModuleNotFoundError: No module named 'spark_jobs\.tasks'.*spark\.archives"
     ):
         run_items(session, work, [1], name="try")
-    assert [path.name for path in tmp_path.iterdir()] == ["spark_jobs.py"]
+    assert list(marks.iterdir()) == []
 
 
 def test_items_fail_alone_and_run_again_where_it_may_help(spark: SparkSession) -> None:
