@@ -6,7 +6,6 @@ import gc
 import random
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -212,15 +211,15 @@ class Held(DecoratedStore):
 
 def test_reads_of_one_block_at_the_same_time_share_its_request() -> None:
     store = Held(store_of([object_of([[100] * 30])]))
-    with ThreadPoolExecutor(2) as pool, accelerator(store, line_image([0], end=-1)) as one:
+    with accelerator(store, line_image([0], end=-1)) as one:
         one.get_objects(STREAM, 0)
         store.holds = True
-        first = pool.submit(lambda: list(one.read(STREAM, 3, max_bytes=1)))
+        first, second = (one.read(STREAM, offset, max_bytes=1) for offset in (3, 5))
+        assert first._advance() is not None  # it waits for the block, and has announced that others get it
         assert store.begun.acquire(timeout=60)
-        second = one.read(STREAM, 5, max_bytes=1)
-        assert second._advance() is not None  # it waits for the block
+        assert second._advance() is not None  # it waits for the same block
         store.go.set()
-        assert [batch.base_offset for batch in (*first.result(60), *second)] == [3, 5]
+        assert [batch.base_offset for batch in (*first, *second)] == [3, 5]
     assert store.count == 1
 
 
