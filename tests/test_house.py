@@ -30,7 +30,7 @@ BUDGET = {
     "settings: classes": 13,
     "settings: fields": 96,
     "names of accel.__all__": 43,
-    "lines of tests": 101_520,
+    "lines of tests": 101_521,
     "decision records": 19,
     "words of decision records": 9_000,
     "words of the changelog": 202,

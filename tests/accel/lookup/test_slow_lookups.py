@@ -221,7 +221,8 @@ def test_the_reason_of_one_that_waited_for_an_image_is_the_image(call: str) -> N
             list(one.read(STREAM, 5, 25))
         [slow] = one.slow_lookups()
         assert (slow.reason, slow.waits.image_seconds) == ("image", 3.0)
-        assert slow.explanation.seconds == pytest.approx(3.0 + slow.waits.store_seconds)
+        # The clock of a request that begins in its thread at once may have moved before the read looks at it.
+        assert 3.0 <= slow.explanation.seconds <= 3.0 + slow.waits.store_seconds + 1e-6
         assert one.stats().slow_lookups["image"] == 1
 
 
